@@ -1,0 +1,84 @@
+"""Predicted times as sums of named terms, each with its source and interval (D5, E3)."""
+
+from enum import StrEnum
+
+from linkbound.evidence.types import Provenance
+from linkbound.links.types import Arm
+from linkbound.model.types import Load
+from linkbound.splits.types import Placement, Split
+from linkbound.values import Value
+
+
+class Estimate(Value, frozen=True, kw_only=True):
+    """A value with its interval: low <= value <= high."""
+
+    value: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"{self.value} is not inside {self.low} .. {self.high}")
+
+
+class TermKind(StrEnum):
+    """What a part of a step's time is spent on."""
+
+    WEIGHTS = "weights"
+    MATRIX = "matrix products"
+    ATTENTION = "attention"
+    LAUNCH = "layer latency"
+    CROSSINGS = "crossings"
+    WAITING = "waiting"
+    HOST = "host"
+    OVERHEAD = "engine overhead"
+
+
+class Term(Value, frozen=True, kw_only=True):
+    """One part of a step's time, in seconds."""
+
+    kind: TermKind
+    time: Estimate
+    provenance: Provenance
+    basis: str
+    record_ids: tuple[str, ...] = ()
+
+
+class StepTime(Value, frozen=True, kw_only=True):
+    """The time of one forward step: max(host, device); device is the sum of its terms."""
+
+    time: Estimate
+    terms: tuple[Term, ...]
+    host_bound: bool
+
+
+class Plan(Value, frozen=True, kw_only=True):
+    """A split on named GPUs, talking over one arm; None where nothing is split."""
+
+    split: Split
+    placement: Placement
+    arm: Arm | None
+
+    @property
+    def name(self) -> str:
+        return self.split.name if self.arm is None else f"{self.split.name}, {self.arm.value}"
+
+
+class Forecast(Value, frozen=True, kw_only=True):
+    """What a plan is predicted to do under a load."""
+
+    plan: Plan
+    load: Load
+    ttft_s: Estimate
+    """From a batch given at once to the last sequence's first token (prefill, no queue)."""
+    tpot_s: Estimate | None
+    """(whole call - prefill) / (output - 1); None for a single output token."""
+    tokens_per_s: Estimate
+    """Output tokens of all sequences over the whole call."""
+    latency_s: Estimate
+    """The whole call."""
+    decode: StepTime | None
+    """A decode step in the middle of the output."""
+    prefill: StepTime
+    """The first prefill step."""
+    record_ids: tuple[str, ...] = ()

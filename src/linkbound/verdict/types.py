@@ -1,0 +1,71 @@
+"""Keep, reject or undecided: against what, for which aim, why, and what would change it (D1-D3)."""
+
+from enum import StrEnum
+
+from linkbound.evidence.types import Figure
+from linkbound.predict.types import Estimate, Plan
+from linkbound.values import Value
+
+
+class Answer(StrEnum):
+    KEEP = "keep"
+    REJECT = "reject"
+    UNDECIDED = "undecided"
+
+
+class Aim(StrEnum):
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    CAPACITY = "capacity"
+
+
+class Reason(Value, frozen=True, kw_only=True):
+    """One sentence with its figures and the records behind it."""
+
+    code: str
+    text: str
+    figures: tuple[Figure, ...] = ()
+    record_ids: tuple[str, ...] = ()
+
+
+class Comparison(Value, frozen=True, kw_only=True):
+    """A plan against a baseline for one aim; gain 1.10 means ten percent better."""
+
+    aim: Aim
+    plan: Plan
+    baseline: Plan
+    gain: Estimate | None
+    """None where one of the two does not fit or cannot be predicted."""
+    answer: Answer
+    reasons: tuple[Reason, ...]
+
+
+class Measurement(Value, frozen=True, kw_only=True):
+    """A measurement that would settle an open question."""
+
+    what: str
+    command: str
+    why: str
+
+
+class BreakEven(Value, frozen=True, kw_only=True):
+    """The link at which the answer flips, the other quantity held (D5)."""
+
+    bytes_per_s: float | None
+    latency_s: float | None
+    basis: str
+
+
+class Verdict(Value, frozen=True, kw_only=True):
+    """The answer for a model, a load and a machine."""
+
+    answer: Answer
+    plan: Plan | None
+    """The plan that is kept; None where none is."""
+    headline: str
+    reasons: tuple[Reason, ...]
+    comparisons: tuple[Comparison, ...]
+    would_change: tuple[str, ...]
+    measurements: tuple[Measurement, ...] = ()
+    break_even: BreakEven | None = None
+    record_ids: tuple[str, ...] = ()
