@@ -134,6 +134,8 @@ class PairPath(Value, frozen=True, kw_only=True):
     nvlink_count: int | None = None
     hops: int | None = None
     status: Mapping[Capability, PeerStatus] = {}
+    derived: bool = False
+    """`kind` was worked out from a tree and its links; no tool printed it."""
 
     @property
     def label(self) -> str | None:
@@ -151,6 +153,8 @@ class NicPath(Value, frozen=True, kw_only=True):
     gpu: str
     nic: str
     kind: PathKind
+    derived: bool = False
+    """Worked out from a tree; no tool printed it."""
 
 
 class NumaNode(Value, frozen=True, kw_only=True):
