@@ -1,6 +1,7 @@
 """What a record is: who measured what, how, on which machine, and what came of it (E2)."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -69,6 +70,18 @@ class Samples(Value, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[float | int | str | None, ...], ...]
 
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"row {number} has {len(row)} cells for {len(self.columns)} columns"
+                )
+
+    def column(self, name: str) -> tuple[float | int | str | None, ...]:
+        """The cells of one column, in row order. Raises ValueError for an unknown name."""
+        at = self.columns.index(name)
+        return tuple(row[at] for row in self.rows)
+
 
 class Record(Value, frozen=True, kw_only=True):
     """One piece of evidence. Its id is the hash of its content."""
@@ -101,12 +114,23 @@ class Record(Value, frozen=True, kw_only=True):
 
 def canonical_json(value: object) -> bytes:
     """JSON with sorted keys and no spaces. Raises ValueError for NaN and infinity."""
-    return msgspec.json.encode(msgspec.to_builtins(value), order="sorted")
+    plain = msgspec.to_builtins(value, str_keys=True)
+    # msgspec would write NaN as null, so that a broken number turned into "absent".
+    text = json.dumps(
+        plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode()
+
+
+def as_read_back(record: Record) -> Record:
+    """The record as a reader of its JSON gets it: 3 in a float field is 3.0, a tuple a list."""
+    return msgspec.convert(msgspec.to_builtins(record, str_keys=True), Record)
 
 
 def record_id(record: Record) -> str:
     """The identity of a record: equal content, equal id, in any study (DESIGN decision 11)."""
-    return hashlib.sha256(canonical_json(record)).hexdigest()
+    # Hashed as read back: a record built with `duration_s=3` must keep its id when it is reread.
+    return hashlib.sha256(canonical_json(as_read_back(record))).hexdigest()
 
 
 class Fingerprint(Value, frozen=True, kw_only=True):
