@@ -44,6 +44,11 @@ def cpus_of_list(text: str) -> frozenset[int] | None:
     return frozenset(cpus)
 
 
+def same_cpus(a: str, b: str) -> bool:
+    """Whether two lists name the same processors, in whatever order."""
+    return a == b or (cpus_of_list(a) is not None and cpus_of_list(a) == cpus_of_list(b))
+
+
 def list_of_cpus(cpus: frozenset[int]) -> str:
     """`0-3,8` for a set of processors."""
     spans: list[list[int]] = []
