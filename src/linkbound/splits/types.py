@@ -44,6 +44,8 @@ class Split(Value, frozen=True, kw_only=True):
             )
         if self.tensor_ratio is not None and len(self.tensor_ratio) != self.tp:
             raise ValueError(f"{len(self.tensor_ratio)} tensor ratios for tp {self.tp}")
+        if self.tensor_ratio is not None and min(self.tensor_ratio) <= 0:
+            raise ValueError(f"a tensor ratio must be above 0, not {min(self.tensor_ratio)}")
         if self.ep > 1 and self.ep not in (self.tp, self.tp * self.replicas):
             raise ValueError(
                 f"ep {self.ep} is neither tp = {self.tp} nor tp x replicas = "
@@ -57,19 +59,23 @@ class Split(Value, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`one GPU`, `tp2`, `tp2 pp2`, `2 replicas`, ..."""
+        """`one GPU`, `tp2`, `tp2 pp2`, `pp2:20,12`, `2 replicas`, ..."""
         parts = []
-        if self.replicas > 1 and self.tp * self.pp == 1:
+        if self.replicas > 1 and self.tp * self.pp * self.ep == 1:
             return f"{self.replicas} replicas"
         if self.tp > 1:
-            parts.append(f"tp{self.tp}")
+            parts.append(f"tp{self.tp}" + _stated(self.tensor_ratio))
         if self.pp > 1:
-            parts.append(f"pp{self.pp}")
+            parts.append(f"pp{self.pp}" + _stated(self.stage_layers))
         if self.ep > 1:
             parts.append(f"ep{self.ep}")
         if self.replicas > 1:
             parts.append(f"x{self.replicas}")
         return " ".join(parts) or "one GPU"
+
+
+def _stated(parts: tuple[float, ...] | None) -> str:
+    return "" if parts is None else ":" + ",".join(f"{part:g}" for part in parts)
 
 
 class Placement(Value, frozen=True, kw_only=True):
@@ -126,7 +132,7 @@ class RankMemory(Value, frozen=True, kw_only=True):
     kv_bytes_per_token: float
     """Cache that one more token of one sequence takes on this GPU, windows not yet full."""
     kv_tokens: int | None
-    """Tokens of cache that fit beside the rest; None where the rest does not fit."""
+    """Tokens of cache that fit beside the rest; None where nothing here grows with tokens."""
 
 
 class Fit(Value, frozen=True, kw_only=True):
@@ -137,7 +143,8 @@ class Fit(Value, frozen=True, kw_only=True):
     reason: str
     ranks: tuple[RankMemory, ...]
     kv_tokens: int | None
-    """Tokens that the fullest GPU allows: the number that counts."""
+    """Tokens that the fullest GPU of a replica allows: the number that counts."""
     longest_context: int | None
+    """Of one sequence, in any replica; None where the split does not fit."""
     largest_batch: int | None
-    """Sequences of the load's length at once."""
+    """Sequences of the load's length at once, in all replicas; None where it does not fit."""

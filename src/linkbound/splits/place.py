@@ -1,0 +1,87 @@
+"""Which GPUs hold which ranks: tensor-parallel groups on the best-linked ones (D4, first form)."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from linkbound.errors import UsageError
+from linkbound.splits.types import Placement, Split
+from linkbound.topology.types import Gpu, Machine, PathKind
+
+_ORDER = {kind: index for index, kind in enumerate(PathKind)}
+_UNKNOWN = (len(_ORDER), 0)
+Cost = tuple[int, int]
+"""Lower is better: kind of the path in the order of PathKind, then minus the number of links."""
+
+
+def place(split: Split, machine: Machine, excluded: Collection[str] = ()) -> Placement:
+    """GPUs of `machine` in rank order, none of the `excluded` keys or labels among them.
+
+    Among equal links GPUs with more memory come first. Raises UsageError where too few are left.
+    """
+    free = [gpu for gpu in machine.gpus if not {gpu.key, gpu.label} & set(excluded)]
+    if split.gpus > len(free):
+        raise UsageError(
+            f"{split.name} needs {split.gpus} GPUs, {len(free)} of {len(machine.gpus)} are free.",
+            why="A rank needs a GPU of its own.",
+            hint="Name a smaller split.",
+        )
+    costs = _costs(machine)
+    order = {gpu.key: index for index, gpu in enumerate(machine.gpus)}
+    groups: list[list[Gpu]] = []
+    while len(groups) * split.tp < split.gpus:
+        group = _best_group(free, split.tp, costs, order)
+        free = [gpu for gpu in free if gpu not in group]
+        groups.append(sorted(group, key=lambda gpu: order[gpu.key]))
+    groups.sort(key=lambda group: order[group[0].key])
+    chosen = [gpu for group in groups for gpu in group]
+    return Placement(
+        gpus=tuple(gpu.key for gpu in chosen),
+        cores={gpu.key: gpu.cpu_affinity for gpu in chosen if gpu.cpu_affinity is not None},
+        numa_nodes={gpu.key: gpu.numa_node for gpu in chosen if gpu.numa_node is not None},
+    )
+
+
+def _costs(machine: Machine) -> Mapping[tuple[str, str], Cost]:
+    return {
+        (path.pair.src, path.pair.dst): (_ORDER[path.kind], -(path.nvlink_count or 0))
+        for path in machine.pairs
+        if path.kind is not None
+    }
+
+
+def _best_group(
+    free: Sequence[Gpu],
+    size: int,
+    costs: Mapping[tuple[str, str], Cost],
+    order: Mapping[str, int],
+) -> list[Gpu]:
+    """Of the groups grown from each GPU by nearest neighbours, the one whose worst link is best.
+
+    Growing looks at about n^2 x size links; all groups of 8 in 16 GPUs would be 360,000.
+    """
+
+    def link(one: Gpu, other: Gpu) -> Cost:
+        there, back = (one.key, other.key), (other.key, one.key)
+        return max(costs.get(there, _UNKNOWN), costs.get(back, _UNKNOWN))
+
+    def grow(seed: Gpu) -> tuple[Cost, list[Gpu]]:
+        group, worst = [seed], (0, -(10**6))
+        while len(group) < size:
+            reach = {
+                gpu.key: max(link(gpu, member) for member in group)
+                for gpu in free
+                if gpu not in group
+            }
+            following = min(
+                (gpu for gpu in free if gpu.key in reach),
+                key=lambda gpu: (reach[gpu.key], -(gpu.memory_bytes or 0), order[gpu.key]),
+            )
+            worst = max(worst, reach[following.key])
+            group.append(following)
+        return worst, group
+
+    def rank(candidate: tuple[Cost, list[Gpu]]) -> tuple[Cost, int, list[int]]:
+        worst, group = candidate
+        least = min(gpu.memory_bytes or 0 for gpu in group)
+        return worst, -least, sorted(order[gpu.key] for gpu in group)
+
+    return min((grow(seed) for seed in free), key=rank)[1]

@@ -1,0 +1,91 @@
+"""Where a rank stands in a split, and which share of the model is its own (S1).
+
+Ranks count as vLLM counts them: (replica x stages + stage) x tp + tensor rank.
+"""
+
+import itertools
+from fractions import Fraction
+
+from linkbound.model.types import Layer, ModelShape
+from linkbound.splits.types import Split
+from linkbound.values import Value
+
+
+class Rank(Value, frozen=True, kw_only=True):
+    """One rank's place: its number, and its index in each direction of the split."""
+
+    number: int
+    tensor: int
+    stage: int
+    replica: int
+
+
+def rank_of(split: Split, number: int) -> Rank:
+    """The place of rank `number` (0 ... split.gpus - 1)."""
+    group, tensor = divmod(number, split.tp)
+    replica, stage = divmod(group, split.pp)
+    return Rank(number=number, tensor=tensor, stage=stage, replica=replica)
+
+
+def tensor_group(split: Split, stage: int, replica: int = 0) -> tuple[int, ...]:
+    """Ranks that hold the same layers of the same replica, in tensor order."""
+    first = (replica * split.pp + stage) * split.tp
+    return tuple(range(first, first + split.tp))
+
+
+def expert_group(split: Split, stage: int, replica: int = 0) -> tuple[int, ...]:
+    """Ranks over which the experts of a stage are spread."""
+    if split.ep <= split.tp:
+        return tensor_group(split, stage, replica)
+    groups = (tensor_group(split, stage, index) for index in range(split.replicas))
+    return tuple(itertools.chain.from_iterable(groups))
+
+
+def stage_sizes(split: Split, layers: int) -> tuple[int, ...]:
+    """Layers of each stage: as stated, else vLLM's rule.
+
+    Layers that do not divide go one each to the stages before the last, counted from its end:
+    the last stage has the head to compute as well.
+    """
+    if split.stage_layers is not None:
+        return split.stage_layers
+    each, rest = divmod(layers, split.pp)
+    return tuple(each + (split.pp - 1 - rest <= stage < split.pp - 1) for stage in range(split.pp))
+
+
+def stage_bounds(split: Split, layers: int) -> tuple[tuple[int, int], ...]:
+    """First layer and the one after the last, for each stage."""
+    ends = tuple(itertools.accumulate(stage_sizes(split, layers)))
+    return tuple(zip((0, *ends[:-1]), ends, strict=True))
+
+
+def stage_layers(shape: ModelShape, split: Split, stage: int) -> tuple[Layer, ...]:
+    """The layers that pipeline stage `stage` owns."""
+    start, end = stage_bounds(split, len(shape.layers))[stage]
+    return shape.layers[start:end]
+
+
+def tensor_bounds(split: Split) -> tuple[tuple[Fraction, Fraction], ...]:
+    """The piece of a divided tensor that each tensor rank holds, as fractions from 0 to 1."""
+    ratio = [Fraction(part) for part in split.tensor_ratio or (1,) * split.tp]
+    ends = [end / sum(ratio) for end in itertools.accumulate(ratio)]
+    return tuple(zip((Fraction(0), *ends[:-1]), ends, strict=True))
+
+
+def tensor_share(split: Split, tensor: int) -> float:
+    """Share of a divided tensor on tensor rank `tensor`."""
+    if split.tensor_ratio is None:
+        return 1 / split.tp
+    return split.tensor_ratio[tensor] / sum(split.tensor_ratio)
+
+
+def experts_held(experts: int, split: Split, rank: Rank) -> int | None:
+    """Whole experts of a layer on this rank; None where every expert is divided instead.
+
+    Experts that do not divide go one each to the first ranks of the group.
+    """
+    if split.ep == 1:
+        return None
+    index = rank.tensor if split.ep == split.tp else rank.replica * split.tp + rank.tensor
+    each, rest = divmod(experts, split.ep)
+    return each + (index < rest)
