@@ -105,3 +105,136 @@ class Curve(Value, frozen=True, kw_only=True):
     source: str = ""
     """File, record or publication that the points are from."""
     record_ids: tuple[str, ...] = ()
+
+
+class PairRate(Value, frozen=True, kw_only=True):
+    """A bandwidth that a tool printed for src -> dst, in bytes a second."""
+
+    src: str
+    """GPU label, `host`, or `others` (all other GPUs of the test)."""
+    dst: str
+    operation: Operation
+    implementation: str
+    method: str
+    bytes_per_s: float
+    size_bytes: int | None = None
+    """Bytes of one copy; None where the tool does not print its buffer size."""
+    arm: Arm | None = None
+    """None where the file does not show whether peer access was open."""
+    concurrency: str = "alone"
+    each_way_bytes_per_s: tuple[float, ...] = ()
+    """The two directions of a both-ways copy, in printed order, where they are printed."""
+
+
+class PairLatency(Value, frozen=True, kw_only=True):
+    """A time that a tool calls latency; `method` says which of the four kinds it is."""
+
+    src: str
+    dst: str
+    method: str
+    latency_s: float
+    arm: Arm | None = None
+
+
+class PeerAccess(Value, frozen=True, kw_only=True):
+    """The CUDA runtime's answer: may `src` address the memory of `dst`?"""
+
+    src: str
+    dst: str
+    granted: bool
+
+
+class Waived(Value, frozen=True, kw_only=True):
+    """A test that the tool did not run or did not finish, in the tool's own words."""
+
+    test: str
+    status: str
+    reason: str | None = None
+
+
+class TestDevice(Value, frozen=True, kw_only=True):
+    """A rank of nccl-tests and the GPU under it."""
+
+    __test__ = False  # the name starts like a test class of pytest
+
+    rank: int
+    host: str
+    device: int
+    """CUDA ordinal inside the process that owns it."""
+    bus_id: str
+    name: str
+
+
+class Timing(Value, frozen=True, kw_only=True):
+    """One half of a row of nccl-tests."""
+
+    time_s: float
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    wrong: int | None = None
+    """Wrong elements; None for N/A and for versions that print an error instead."""
+    error: float | None = None
+    """Largest deviation, of versions before the count: rounding, not corruption."""
+
+
+class NcclTestsRow(Value, frozen=True, kw_only=True):
+    """One size of one run."""
+
+    size_bytes: int
+    count: int
+    dtype: str
+    redop: str | None = None
+    root: int | None = None
+    out_of_place: Timing
+    in_place: Timing | None = None
+    """None where the row was cut."""
+
+
+class NcclTestsRun(Value, frozen=True, kw_only=True):
+    """One table of nccl-tests with what stands around it."""
+
+    source: str
+    collective: str | None
+    """`all_reduce`, `sendrecv`, ...: None where neither the output nor the file name says."""
+    ranks: int | None
+    launch: Launch | None
+    version: str | None
+    nccl_version: str | None
+    devices: tuple[TestDevice, ...]
+    rows: tuple[NcclTestsRow, ...]
+    out_of_bounds: int | None
+    """Sizes that failed verification, by the summary line; None where it is missing."""
+    complete: bool
+    notes: tuple[str, ...]
+
+
+class NvbandwidthTest(Value, frozen=True, kw_only=True):
+    """One matrix set of nvbandwidth: cells are GB/s, or ns for latencies; None is N/A."""
+
+    name: str
+    description: str
+    """The title with the arrow that says which axis is the source."""
+    matrix: tuple[tuple[float | None, ...], ...]
+
+
+class NvbandwidthRun(Value, frozen=True, kw_only=True):
+    """What one output of nvbandwidth holds."""
+
+    source: str
+    version: str | None
+    driver: str | None
+    devices: tuple[str, ...]
+    tests: tuple[NvbandwidthTest, ...]
+    waived: tuple[Waived, ...]
+    notes: tuple[str, ...]
+
+
+class P2pTestRun(Value, frozen=True, kw_only=True):
+    """What one output of p2pBandwidthLatencyTest holds."""
+
+    source: str
+    devices: tuple[str, ...]
+    access: tuple[PeerAccess, ...]
+    rates: tuple[PairRate, ...]
+    latencies: tuple[PairLatency, ...]
+    notes: tuple[str, ...]
