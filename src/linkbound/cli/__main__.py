@@ -1,0 +1,5 @@
+"""`python -m linkbound.cli`."""
+
+from linkbound.cli.main import main
+
+main()

@@ -1,0 +1,84 @@
+"""`linkbound`: finds the verb, runs it, turns an error into a message and an exit code."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from linkbound import __version__
+from linkbound.errors import Interrupted, LinkboundError
+
+# One line a verb: module and help text, so that `--help` imports no verb.
+VERBS = {
+    "study": ("linkbound.cli.study", "Run every stage for a model and end with a verdict."),
+    "topo": ("linkbound.cli.topo", "Show what is wired here, or in files people posted."),
+    "fit": ("linkbound.cli.fit", "What fits: weights, cache and context on each GPU by itself."),
+    "splits": ("linkbound.cli.splits", "What each split makes the GPUs send to each other."),
+    "predict": ("linkbound.cli.predict", "Predict step times of splits, or score predictions."),
+    "verdict": ("linkbound.cli.verdict", "Keep, reject or undecided, from a study."),
+    "report": ("linkbound.cli.report", "Render a study as text, JSON or one HTML page."),
+    "show": ("linkbound.cli.show", "Show the records of a study."),
+    "compare": ("linkbound.cli.compare", "Compare two studies."),
+    "check": ("linkbound.cli.check", "Verify a study: ids, chain, parents."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose verbs are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(VERBS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="linkbound")
+def linkbound() -> None:
+    """Does splitting a model over these GPUs pay, and does the link between them matter?
+
+    Start with: linkbound study llama-3.1-8b
+    """
+
+
+def run(arguments: list[str] | None = None, **options: Any) -> int:
+    """Run one command line; returns the exit code (docs/interface: 0 done, 2 usage, ...)."""
+    try:
+        outcome = linkbound.main(arguments, standalone_mode=False, **options)
+        return outcome if isinstance(outcome, int) else 0
+    except click.exceptions.Abort:
+        return _report(Interrupted("Stopped.", hint="What was measured is kept; run again."))
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _report(Interrupted("Stopped.", hint="What was measured is kept; run again."))
+    except LinkboundError as error:
+        return _report(error)
+
+
+def _report(error: LinkboundError) -> int:
+    click.echo(f"linkbound: {error}", err=True)
+    return error.exit_code
+
+
+def main() -> None:
+    """The console script. A reader that closed our output early is no error of ours."""
+    try:
+        code = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)

@@ -1,0 +1,48 @@
+"""The constants of an engine on a GPU, each with where it comes from (D5, E3)."""
+
+from linkbound.evidence.types import Provenance
+from linkbound.predict.types import Estimate
+from linkbound.values import Value
+
+
+class Constant(Value, frozen=True, kw_only=True):
+    """One constant; low and high bound what the data leave open."""
+
+    estimate: Estimate
+    provenance: Provenance
+    basis: str
+
+    @property
+    def value(self) -> float:
+        return self.estimate.value
+
+
+class Calibration(Value, frozen=True, kw_only=True):
+    """What turns work into time. Times in seconds, rates in bytes or FLOPs a second."""
+
+    stream_bytes_per_s: Constant
+    """Weights and caches read from the GPU's own memory."""
+    matrix_flops_per_s: Constant
+    attention_flops_per_s: Constant
+    layer_s: Constant
+    """What a layer takes however little it does: small kernels in a row."""
+    mixture_layer_s: Constant
+    """What routing adds to a layer."""
+    wait_s: Constant
+    """What a collective call waits for the slower rank."""
+    host_layer_s: Constant
+    """Host time to launch one layer without a CUDA graph, on one GPU."""
+    host_layer_split_s: Constant
+    """The same where every layer also calls collectives."""
+    sequence_s: Constant
+    """Engine time for each sampled sequence of a step."""
+    call_s: Constant
+    """Engine time of one call, once."""
+    model_error: float
+    """Relative half-width that a predicted step keeps even where every term is known."""
+    record_ids: tuple[str, ...] = ()
+
+
+# The two ceilings of a matrix product add up softly: (a^p + b^p)^(1/p). p = 3 puts the knee 26 %
+# above either ceiling alone; it is not fitted.
+ROOF_SHARPNESS = 3.0

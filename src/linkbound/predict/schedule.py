@@ -1,0 +1,111 @@
+"""The steps an engine makes of a batch that is given at once (predicting notes, section 9).
+
+A fixed batch needs no random arrivals: the scheduler's rules give the exact sequence of steps.
+Equal decode steps are kept as one with a count, so that a call of thousands of tokens stays small.
+"""
+
+from functools import lru_cache
+
+from linkbound.model.types import Load
+from linkbound.serve.types import SchedulerRules
+from linkbound.values import Value
+
+
+class Chunk(Value, frozen=True, kw_only=True):
+    """`tokens` of one prompt, after `cached` of the same prompt."""
+
+    tokens: int
+    cached: int
+
+
+class Step(Value, frozen=True, kw_only=True):
+    """One forward pass, or `count` like it."""
+
+    chunks: tuple[Chunk, ...]
+    decodes: int
+    context_tokens: float
+    """Sum of the cached tokens that the decoding sequences read; the mean over `count`."""
+    sampled: int
+    """Sequences that get a token out of this step."""
+    count: int = 1
+
+    @property
+    def tokens(self) -> int:
+        return self.decodes + sum(chunk.tokens for chunk in self.chunks)
+
+
+class _Sequence:
+    __slots__ = ("generated", "prompt_left")
+
+    def __init__(self, prompt_tokens: int) -> None:
+        self.prompt_left = prompt_tokens
+        self.generated = 0
+
+
+@lru_cache(maxsize=4096)
+def schedule(load: Load, rules: SchedulerRules) -> tuple[Step, ...]:
+    """Steps of `load.concurrency` sequences given at once: decodes first, then prompt chunks.
+
+    Follows vLLM's V1 scheduler for running and waiting requests: every running sequence gets its
+    decode token, what is left of the token budget goes to prompts in order.
+    """
+    waiting = [_Sequence(load.prompt_tokens) for _ in range(load.concurrency)]
+    running: list[_Sequence] = []
+    steps: list[Step] = []
+    while waiting or running:
+        if not waiting:
+            steps.append(_decode_run(running, load))
+            running = [one for one in running if one.generated < load.output_tokens]
+            continue
+        decodes = len(running)
+        context = sum(load.prompt_tokens + one.generated for one in running)
+        chunks, started = _take_chunks(waiting, running, load, rules)
+        for one in running:
+            one.generated += 1
+        for one in started:
+            one.generated = 1
+        steps.append(
+            Step(
+                chunks=chunks,
+                decodes=decodes,
+                context_tokens=context,
+                sampled=decodes + len(started),
+            )
+        )
+        running = [one for one in (*running, *started) if one.generated < load.output_tokens]
+    return tuple(steps)
+
+
+def _take_chunks(
+    waiting: list[_Sequence], running: list[_Sequence], load: Load, rules: SchedulerRules
+) -> tuple[tuple[Chunk, ...], list[_Sequence]]:
+    budget = rules.max_batched_tokens - len(running)
+    room = rules.max_sequences - len(running)
+    chunks: list[Chunk] = []
+    started: list[_Sequence] = []
+    while waiting and budget > 0 and room > 0:
+        one = waiting[0]
+        tokens = min(one.prompt_left, budget)
+        chunks.append(Chunk(tokens=tokens, cached=load.prompt_tokens - one.prompt_left))
+        one.prompt_left -= tokens
+        budget -= tokens
+        room -= 1
+        if one.prompt_left:
+            break
+        started.append(waiting.pop(0))
+    return tuple(chunks), started
+
+
+def _decode_run(running: list[_Sequence], load: Load) -> Step:
+    """All steps until the next sequence ends; contexts grow by one a step, so the mean is exact."""
+    count = min(load.output_tokens - one.generated for one in running)
+    first = sum(load.prompt_tokens + one.generated for one in running)
+    for one in running:
+        one.generated += count
+    return Step(
+        chunks=(),
+        decodes=len(running),
+        context_tokens=first + len(running) * (count - 1) / 2,
+        sampled=len(running),
+        count=count,
+    )

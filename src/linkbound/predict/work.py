@@ -1,0 +1,188 @@
+"""What one forward step makes one GPU do: bytes to read, FLOPs, layers to walk (S4).
+
+Formulas: 2 FLOPs a parameter and token for matrix products; attention 4 x heads x dim for every
+pair of a query and a cached token (two products); a mixture's distinct experts under uniform
+routing E (1 - (1 - e/E)^T). Weights are read once a step, caches once a decoding sequence.
+"""
+
+from typing import TypeVar
+
+from linkbound.model.derive import experts_touched
+from linkbound.model.types import (
+    Attention,
+    LatentAttention,
+    Layer,
+    ModelShape,
+    MoeFfn,
+    Role,
+    Shard,
+)
+from linkbound.predict.schedule import Step
+from linkbound.splits.cache import RankCache, rank_cache
+from linkbound.splits.ranks import rank_of, stage_bounds, tensor_share
+from linkbound.splits.types import Split
+from linkbound.splits.weights import layer_shares, padded_vocabulary
+from linkbound.values import Value
+
+Key = TypeVar("Key")
+
+
+class AttentionWork(Value, frozen=True, kw_only=True):
+    """Layers whose attention costs the same, on one rank."""
+
+    layers: int
+    flops_per_pair: float
+    """For one query token and one cached token, in one layer."""
+    window: int | None
+
+
+class ExpertWork(Value, frozen=True, kw_only=True):
+    """Layers with the same mixture, on one rank."""
+
+    layers: int
+    experts: int
+    top_k: int
+    bytes_all: float
+    """Stored bytes of all routed experts of one layer that this rank holds."""
+    active_parameters: float
+    """Routed parameters that one token multiplies on this rank, in one layer."""
+
+
+class RankWork(Value, frozen=True, kw_only=True):
+    """A rank's part of the model, summed so that a step is a few products."""
+
+    layers: int
+    mixture_layers: int
+    stream_bytes: float
+    """Read once in every step: all but embedding, head and routed experts."""
+    parameters: float
+    """Multiplied by every token: as above, norms and routers included."""
+    head_bytes: float
+    head_parameters: float
+    attention: tuple[AttentionWork, ...]
+    experts: tuple[ExpertWork, ...]
+    cache: RankCache
+
+
+class StepWork(Value, frozen=True, kw_only=True):
+    """One step of one rank."""
+
+    tokens: int
+    stream_bytes: float
+    matrix_flops: float
+    attention_flops: float
+    cache_bytes: float
+    layers: int
+    mixture_layers: int
+    sampled: int
+
+
+def rank_work(shape: ModelShape, split: Split, stage: int) -> RankWork:
+    """The work of the fullest rank of pipeline stage `stage` (from 0): it sets the pace."""
+    first, last = stage_bounds(split, len(shape.layers))[stage]
+    layers = shape.layers[first:last]
+    tensor = max(range(split.tp), key=lambda one: tensor_share(split, one))
+    rank = rank_of(split, stage * split.tp + tensor)
+    stream_bytes = parameters = 0.0
+    attention: dict[tuple[float, int | None], int] = {}
+    experts: dict[tuple[int, int, float, float], int] = {}
+    for layer in layers:
+        shares = layer_shares(layer, split, rank)
+        for one in layer.weights:
+            if one.role not in (Role.ROUTED_EXPERTS, Role.OTHER):
+                stream_bytes += one.size_bytes * shares[one.shard]
+                parameters += one.parameters * shares[one.shard]
+        _count(attention, _attention(layer, tensor_share(split, tensor)))
+        _count(experts, _experts(layer, shares))
+    head_share = tensor_share(split, tensor) if stage == split.pp - 1 else 0.0
+    head = shape.embedding if shape.head is None else shape.head
+    head_share *= padded_vocabulary(shape.vocabulary) / shape.vocabulary
+    return RankWork(
+        layers=len(layers),
+        mixture_layers=sum(isinstance(layer.ffn, MoeFfn) for layer in layers),
+        stream_bytes=stream_bytes,
+        parameters=parameters,
+        head_bytes=head.size_bytes * head_share,
+        head_parameters=head.parameters * head_share,
+        attention=tuple(
+            AttentionWork(layers=count, flops_per_pair=flops, window=window)
+            for (flops, window), count in attention.items()
+        ),
+        experts=tuple(
+            ExpertWork(
+                layers=count, experts=number, top_k=top, bytes_all=stored, active_parameters=active
+            )
+            for (number, top, stored, active), count in experts.items()
+        ),
+        cache=rank_cache(layers, split, tensor),
+    )
+
+
+def _count(groups: dict[Key, int], key: Key | None) -> None:
+    if key is not None:
+        groups[key] = groups.get(key, 0) + 1
+
+
+def _attention(layer: Layer, share: float) -> tuple[float, int | None] | None:
+    match layer.mixer:
+        case Attention() as mixer:
+            width = mixer.key_dim + mixer.value_dim
+            return 2 * mixer.query_heads * share * width, mixer.window
+        case LatentAttention() as mixer:
+            # Absorbed form: scores over latent and rope, values over the latent.
+            width = 2 * mixer.latent_dim + mixer.rope_dim
+            return 2 * mixer.query_heads * share * width, None
+        case _:
+            return None
+
+
+def _experts(layer: Layer, shares: dict[Shard, float]) -> tuple[int, int, float, float] | None:
+    if not isinstance(layer.ffn, MoeFfn):
+        return None
+    routed = [one for one in layer.weights if one.role is Role.ROUTED_EXPERTS]
+    stored = sum(one.size_bytes * shares[one.shard] for one in routed)
+    parameters = sum(one.parameters * shares[one.shard] for one in routed)
+    share = layer.ffn.top_k / layer.ffn.experts
+    return layer.ffn.experts, layer.ffn.top_k, stored, parameters * share
+
+
+def step_work(rank: RankWork, step: Step, tokens: int) -> StepWork:
+    """One step's work; `tokens` is its size as it runs, padded to a graph if there is one."""
+    touched = sum(
+        one.layers * one.bytes_all * experts_touched(one.experts, one.top_k, tokens) / one.experts
+        for one in rank.experts
+    )
+    active = rank.parameters + sum(one.layers * one.active_parameters for one in rank.experts)
+    head = step.sampled > 0
+    return StepWork(
+        tokens=tokens,
+        stream_bytes=rank.stream_bytes + touched + (rank.head_bytes if head else 0.0),
+        matrix_flops=2 * active * tokens + 2 * rank.head_parameters * step.sampled,
+        attention_flops=sum(
+            one.layers * one.flops_per_pair * _pairs(step, one.window) for one in rank.attention
+        ),
+        cache_bytes=_cache_bytes(rank.cache, step),
+        layers=rank.layers,
+        mixture_layers=rank.mixture_layers,
+        sampled=step.sampled,
+    )
+
+
+def _pairs(step: Step, window: int | None) -> float:
+    """Pairs of query and visible token in the prompt chunks; decoding is bound by the cache."""
+    total = 0.0
+    for chunk in step.chunks:
+        if window is None or chunk.cached + chunk.tokens <= window:
+            total += chunk.tokens * chunk.cached + chunk.tokens * (chunk.tokens + 1) / 2
+        else:
+            total += chunk.tokens * min(window, chunk.cached + chunk.tokens / 2)
+    return total
+
+
+def _cache_bytes(cache: RankCache, step: Step) -> float:
+    """Read by the decoding sequences; recurrent state is read and written by every sequence."""
+    total = 2 * cache.state_bytes * (step.decodes + len(step.chunks))
+    total += cache.full_bytes_per_token * step.context_tokens
+    for window, rate in cache.window_bytes_per_token:
+        total += rate * min(step.context_tokens, step.decodes * float(window))
+    return total

@@ -1,0 +1,15 @@
+"""Each engine's scheduler rules as data, with where they were read (P2)."""
+
+from linkbound.serve.types import SchedulerRules
+
+# The limits that the recorded runs were started with (recorded/h200-pair/vllm-0.24.0/README.md).
+# The 8 MiB limit of the custom all-reduce is vLLM's own (custom_all_reduce.py, `max_size`).
+VLLM = SchedulerRules(
+    engine="vllm",
+    max_batched_tokens=8192,
+    max_sequences=256,
+    graph_sizes=(1, 2, 4, 8, 16, 32, 64, 128),
+    direct_all_reduce_limit_bytes=8 * 1024 * 1024,
+    source="vLLM 0.24.0 as started in the recorded runs: 8,192 tokens a step, 256 sequences, "
+    "graphs up to 128",
+)

@@ -1,0 +1,59 @@
+"""What an engine was asked to run, what it took, and the rules by which it forms steps (P2)."""
+
+from linkbound.links.types import Arm
+from linkbound.values import Value
+
+
+class RunSpec(Value, frozen=True, kw_only=True):
+    """One point of an engine run: everything known before it ran. Hashable: the key of a point."""
+
+    model: str
+    tp: int
+    pp: int
+    expert_parallel: bool
+    custom_all_reduce: bool
+    p2p_disabled: bool
+    batch: int
+    prompt_tokens: int
+    output_tokens: int
+
+    @property
+    def arm(self) -> Arm | None:
+        """Which paths were open; None where nothing is split."""
+        if self.tp == 1 and self.pp == 1:
+            return None
+        if self.p2p_disabled:
+            return Arm.STAGED
+        return Arm.P2P if self.custom_all_reduce else Arm.NCCL
+
+
+class RunTimes(Value, frozen=True, kw_only=True):
+    """What was measured: every repeat, in seconds, in ascending order."""
+
+    prefill_s: tuple[float, ...]
+    """Calls with one output token for the whole batch."""
+    total_s: tuple[float, ...] = ()
+    """Calls with all output tokens; empty where only one was asked."""
+
+
+class EngineRun(Value, frozen=True, kw_only=True):
+    """One line of a runs file: its tag, the point and the times."""
+
+    tag: str
+    line: int
+    spec: RunSpec
+    times: RunTimes
+
+
+class SchedulerRules(Value, frozen=True, kw_only=True):
+    """How an engine turns requests into steps, as far as a fixed batch shows it."""
+
+    engine: str
+    max_batched_tokens: int
+    """Token budget of a step; prompts longer than what is left are cut into chunks."""
+    max_sequences: int
+    graph_sizes: tuple[int, ...]
+    """Decode batches with a CUDA graph; a step is padded to the next size."""
+    direct_all_reduce_limit_bytes: int
+    """Messages from this size on go through NCCL instead of the engine's own all-reduce."""
+    source: str
