@@ -1,4 +1,4 @@
-"""What hwloc's OS devices (nvml0, cuda0, mlx5_0, ...) add to the PCI function below them (M1 M4)."""
+"""What hwloc's OS devices (nvml0, cuda0, mlx5_0) add to the PCI function above them (M1 M4)."""
 
 import re
 from collections.abc import Mapping

@@ -78,7 +78,7 @@ def parse_smi_q(text: str, source: str) -> Machine:
     modes = {gpu.facts.get("GPU Virtualization Mode / Virtualization Mode") for gpu in gpus}
     mode = modes.pop() if len(modes) == 1 else None
     if mode:
-        host["virtualisation"] = mode
+        host["gpu_virtualisation"] = mode
     return Machine(sources=(source,), gpus=tuple(gpus), host=host, notes=_notes(gpus, source))
 
 

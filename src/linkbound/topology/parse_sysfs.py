@@ -24,9 +24,12 @@ from linkbound.topology.types import Device, DeviceKind, Machine, PcieLink
 MAX_BYTES = 64 * 1024**2
 _ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", re.IGNORECASE)
 _ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$", re.IGNORECASE)
+_RESOURCE = re.compile(r"^(?:0x[0-9a-f]{1,16} ){2}0x[0-9a-f]{1,16}$", re.IGNORECASE)
 _HEX = re.compile(r"^0x[0-9a-f]{1,8}$", re.IGNORECASE)
 _NO_LINK_WIDTHS = frozenset({0, 255})
-_KEPT = ("iommu_group", "iommu_group_type", "driver", "d3cold_allowed", "link_speed_note")
+_KEPT = ("iommu_group", "iommu_group_type", "driver")
+_MEMORY_FLAG = 0x200
+_BARS = 6
 
 Attributes = Mapping[str, Any]
 
@@ -99,6 +102,7 @@ def _function(address: str, said: Attributes, with_bridges: bool) -> PciFunction
         parent=_parent(bus_id, said, with_bridges),
         numa_node=printed if printed is not None and printed >= 0 else None,
         pcie=_link(said),
+        bar1_bytes=_bar1_bytes(said.get("resource")),
         kind=_conventional(said),
         facts=_facts(said, printed),
     )
@@ -123,6 +127,19 @@ def _link(said: Attributes) -> PcieLink | None:
         max_width=_lanes(said.get("max_link_width")),
     )
     return None if link == PcieLink() else link
+
+
+def _bar1_bytes(resource: object) -> int | None:
+    """Size of the second memory window: start, end and flags (ioport.h) of each BAR a line."""
+    if not isinstance(resource, str):
+        return None
+    windows = [
+        [int(word, 16) for word in line.split()]
+        for line in resource.splitlines()[:_BARS]
+        if _RESOURCE.match(line)
+    ]
+    sizes = [end - start + 1 for start, end, flags in windows if flags & _MEMORY_FLAG]
+    return sizes[1] if len(sizes) > 1 and sizes[1] > 0 else None
 
 
 def _conventional(said: Attributes) -> DeviceKind | None:
