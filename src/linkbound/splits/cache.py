@@ -6,6 +6,7 @@ Layers that cache alike are added once per stage, so that lengths can be tried a
 from collections import defaultdict
 from collections.abc import Iterable
 
+from linkbound.model.derive import token_bytes
 from linkbound.model.types import Attention, LatentAttention, Layer, Recurrent
 from linkbound.splits.ranks import tensor_share
 from linkbound.splits.types import Split
@@ -44,12 +45,12 @@ def rank_cache(layers: Iterable[Layer], split: Split, tensor: int) -> RankCache:
     for layer in layers:
         match layer.mixer:
             case Attention(window=None) as mixer:
-                full += _attention_bytes(mixer) * max(share, 1 / mixer.kv_heads)
+                full += token_bytes(mixer) * max(share, 1 / mixer.kv_heads)
             case Attention(window=int(window)) as mixer:
-                windows[window] += _attention_bytes(mixer) * max(share, 1 / mixer.kv_heads)
+                windows[window] += token_bytes(mixer) * max(share, 1 / mixer.kv_heads)
             case LatentAttention() as mixer:
                 # One latent serves all heads: every tensor rank keeps it whole.
-                full += _latent_bytes(mixer)
+                full += token_bytes(mixer)
             case Recurrent(state_bytes=size):
                 state += size * share
             case None:
@@ -71,15 +72,6 @@ def longest_sequence(cache: RankCache, pool_bytes: float, block_tokens: int, lim
         else:
             high = middle - 1
     return min(low * block_tokens, limit)
-
-
-def _attention_bytes(mixer: Attention) -> float:
-    dims = mixer.key_dim if mixer.shared_kv else mixer.key_dim + mixer.value_dim
-    return mixer.kv_heads * dims * mixer.cache_bits / 8
-
-
-def _latent_bytes(mixer: LatentAttention) -> float:
-    return (mixer.latent_dim + mixer.rope_dim + mixer.indexer_dim) * mixer.cache_bits / 8
 
 
 def _whole_blocks(tokens: int, block_tokens: int) -> int:

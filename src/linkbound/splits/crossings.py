@@ -32,11 +32,6 @@ def crossings(
     return tuple(_step(shape, split, phase, tokens, sequences, engine, logits))
 
 
-def token_bytes(shape: ModelShape) -> int:
-    """Bytes of one token's hidden state: H x b."""
-    return round(shape.hidden * shape.activation_bits / 8)
-
-
 def _step(
     shape: ModelShape,
     split: Split,
@@ -46,7 +41,7 @@ def _step(
     engine: EngineAssumptions,
     logits: bool,
 ) -> Iterator[Crossing]:
-    state_bytes = tokens * token_bytes(shape)
+    state_bytes = round(tokens * shape.hidden * shape.activation_bits / 8)
     for stage, (start, end) in enumerate(stage_bounds(split, len(shape.layers))):
         layers = shape.layers[start:end]
         if stage > 0:

@@ -1,0 +1,218 @@
+"""`linkbound fit`: what each GPU of each split holds, what that leaves, and why not (S3)."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+from linkbound.errors import UsageError
+from linkbound.model.types import Load, ModelShape
+from linkbound.splits.types import Fit, RankMemory, Split
+from linkbound.topology.types import Machine
+
+SCHEMA = "linkbound.fit"
+VERSION = 1
+DEFAULT_MACHINE = "h200-pair"
+
+
+def split_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The arguments that name a model, a machine and splits: the same for every verb."""
+    options = (
+        click.argument("model", metavar="MODEL"),
+        click.option("--gpus", metavar="SIZES", help="GPUs by memory alone: 2x24GiB, 24GiB,16GiB."),
+        click.option(
+            "--machine",
+            metavar="NAME|FILE|DIR",
+            help=f"A recorded machine: its name, a file or a folder [{DEFAULT_MACHINE}].",
+        ),
+        click.option(
+            "--split",
+            "split_texts",
+            metavar="SPLIT",
+            multiple=True,
+            help="tp2, pp2, tp2pp2, ep2, x2, pp2:20,12; repeat for more [all possible].",
+        ),
+        click.option(
+            "--override",
+            "overrides",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="A key of the model's configuration, replaced; repeat for more.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command()
+@split_options
+@click.option("--prompt", default=1024, show_default=True, type=click.IntRange(1), help="Tokens.")
+@click.option("--output", default=256, show_default=True, type=click.IntRange(1), help="Tokens.")
+@click.option(
+    "--concurrency", default=1, show_default=True, type=click.IntRange(1), help="Sequences at once."
+)
+@click.option(
+    "--exclude", metavar="GPU", multiple=True, help="A GPU to leave out; repeat for more."
+)
+def command(
+    model: str,
+    gpus: str | None,
+    machine: str | None,
+    split_texts: tuple[str, ...],
+    overrides: tuple[str, ...],
+    as_json: bool,
+    prompt: int,
+    output: int,
+    concurrency: int,
+    exclude: tuple[str, ...],
+) -> None:
+    """Show what MODEL takes on each GPU by itself, and what fits beside it.
+
+    MODEL is a bundled name, a folder, a config.json or a GGUF file. Ends with 0 also when
+    nothing fits: that is an answer.
+    """
+    from linkbound.splits.fit import fit_machine
+
+    shape = read_shape(model, overrides)
+    found = read_gpus(gpus, machine)
+    check_excluded(found, exclude)
+    splits = chosen_splits(split_texts, len(found.gpus) - len(set(exclude)), shape)
+    load = Load(prompt_tokens=prompt, output_tokens=output, concurrency=concurrency)
+    fits = [fit_machine(shape, split, found, load, excluded=exclude) for split in splits]
+    if as_json:
+        click.echo(json.dumps(document(shape, found, load, fits), indent=2, allow_nan=False))
+    else:
+        from linkbound.report.fit_text import render_fit
+
+        click.echo(render_fit(shape, found, load, fits), nl=False)
+
+
+def read_shape(model: str, overrides: Iterable[str]) -> ModelShape:
+    """The model that the argument names, with `KEY=VALUE` overrides."""
+    from linkbound.model.read_model import read_model
+
+    replaced = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise UsageError(
+                f"--override {text} has no '='.",
+                why="It replaces one key of the model's configuration.",
+                hint="Write --override KEY=VALUE.",
+            )
+        replaced[key] = value
+    return read_model(model, replaced)
+
+
+def read_gpus(gpus: str | None, machine: str | None) -> Machine:
+    """The GPUs that were stated, else the machine that was named."""
+    if gpus and machine:
+        raise UsageError(
+            f"Both --gpus {gpus} and --machine {machine}.",
+            why="They are two answers to which GPUs there are.",
+            hint="Give one of the two.",
+        )
+    if gpus is not None:
+        from linkbound.splits.parse_gpus import parse_gpus
+
+        return parse_gpus(gpus)
+    from linkbound.cli.topo import read_paths, recorded
+
+    return read_paths([recorded(machine or DEFAULT_MACHINE)])
+
+
+def check_excluded(machine: Machine, excluded: Iterable[str]) -> None:
+    """Refuses a GPU that the machine does not have: a slip would be silent otherwise."""
+    names = {name for gpu in machine.gpus for name in (gpu.key, gpu.label)}
+    for gpu in excluded:
+        if gpu not in names:
+            raise UsageError(
+                f"--exclude {gpu}: no such GPU.",
+                why="Nothing would be left out.",
+                hint=f"GPUs here are {', '.join(gpu.label for gpu in machine.gpus)}.",
+            )
+
+
+def chosen_splits(texts: Iterable[str], n_gpus: int, shape: ModelShape) -> tuple[Split, ...]:
+    """The splits that were named, else all that so many GPUs allow."""
+    from linkbound.splits.parse_split import parse_split
+    from linkbound.splits.plans import enumerate_splits
+
+    return tuple(parse_split(text) for text in texts) or enumerate_splits(n_gpus, shape)
+
+
+def model_document(shape: ModelShape, machine: Machine) -> dict[str, Any]:
+    """What every document of a model on a machine begins with."""
+    from linkbound.model.derive import kv_bytes_per_token
+
+    return {
+        "model": shape.name,
+        "parameters": shape.parameters,
+        "weight_bytes": round(shape.weight_bytes),
+        "kv_bytes_per_token": kv_bytes_per_token(shape),
+        "gaps": list(shape.gaps),
+        "machine": list(machine.sources),
+    }
+
+
+def document(
+    shape: ModelShape, machine: Machine, load: Load, fits: Iterable[Fit]
+) -> dict[str, Any]:
+    """The answer as JSON; what does not exist is null beside the split's reason."""
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        **model_document(shape, machine),
+        "load": {
+            "prompt_tokens": load.prompt_tokens,
+            "output_tokens": load.output_tokens,
+            "concurrency": load.concurrency,
+        },
+        "splits": [_split_document(fit) for fit in fits],
+    }
+
+
+def _split_document(fit: Fit) -> dict[str, Any]:
+    return {
+        "name": fit.split.name,
+        "gpus": fit.split.gpus,
+        "fits": fit.fits,
+        "reason": fit.reason,
+        "kv_tokens": fit.kv_tokens,
+        "longest_context": fit.longest_context,
+        "largest_batch": fit.largest_batch,
+        "per_gpu": [_rank_document(rank) for rank in fit.ranks],
+    }
+
+
+def _rank_document(rank: RankMemory) -> dict[str, Any]:
+    return {
+        "gpu": rank.gpu,
+        "rank": rank.rank,
+        "capacity_bytes": rank.capacity_bytes,
+        "usable_bytes": round(rank.usable_bytes),
+        "weights_bytes": _part_bytes(rank, "weights"),
+        "activations_bytes": _part_bytes(rank, "activations"),
+        "cuda_graphs_bytes": _part_bytes(rank, "CUDA graphs"),
+        "non_torch_bytes": _part_bytes(rank, "non-torch"),
+        "kv_cache_bytes": _part_bytes(rank, "KV cache"),
+        "kv_bytes_per_token": rank.kv_bytes_per_token,
+        "kv_tokens": rank.kv_tokens,
+        "parts": [
+            {
+                "name": part.name,
+                "size_bytes": round(part.size_bytes),
+                "low_bytes": round(part.low_bytes),
+                "high_bytes": round(part.high_bytes),
+                "basis": part.basis,
+            }
+            for part in rank.parts
+        ],
+    }
+
+
+def _part_bytes(rank: RankMemory, name: str) -> int | None:
+    return next((round(part.size_bytes) for part in rank.parts if part.name == name), None)
