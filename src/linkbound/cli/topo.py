@@ -1,0 +1,201 @@
+"""`linkbound topo`: what is wired here, or in files of one machine that people posted (M1, M4)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import structs
+
+from linkbound.errors import InputError, NothingToMeasure, UsageError
+from linkbound.topology import Machine, NicPath, PairPath, merge, read_machine
+from linkbound.topology.xml import MAX_BYTES
+
+SCHEMA = "linkbound.topo"
+VERSION = 1
+
+
+@click.command()
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--machine",
+    metavar="NAME|FILE|DIR",
+    help="A recorded machine instead of this one: its name, a file, or a folder of files.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "-o", "output", type=click.Path(path_type=Path), help="Draw the machine into FILE.svg."
+)
+@click.option("--force", is_flag=True, help="Overwrite the file that -o names.")
+def command(
+    files: tuple[Path, ...], machine: str | None, as_json: bool, output: Path | None, force: bool
+) -> None:
+    """Show what is wired here, or in FILEs of one machine.
+
+    Files are the output of nvidia-smi (topo -m, topo -p2p, -q, nvlink), lspci, lstopo (XML),
+    rocm-smi, or NCCL's topology XML; several of one machine are merged.
+    """
+    if files and machine:
+        raise UsageError(
+            f"Both files and --machine {machine}.",
+            why="They may be different machines.",
+            hint="Give one of the two.",
+        )
+    check_output(output, force)
+    paths = [recorded(machine)] if machine else list(files)
+    found = read_paths(paths) if paths else probed()
+    if output is not None:
+        from linkbound.report.topology_svg import render_topology_svg
+
+        write_text(output, render_topology_svg(found))
+    if as_json:
+        click.echo(json.dumps(document(found), indent=2, allow_nan=False))
+    else:
+        from linkbound.report.topology_text import render_topology_text
+
+        click.echo(render_topology_text(found), nl=False)
+    if not paths and not found.gpus:
+        raise NothingToMeasure(
+            "No GPU was found on this host.",
+            why="What could be seen of it is printed.",
+            hint="Give files of another machine, or --machine h200-pair.",
+        )
+
+
+def probed() -> Machine:
+    """This host as its driver and its kernel show it."""
+    from linkbound.topology.probe import probe_machine
+
+    return probe_machine()
+
+
+def check_output(output: Path | None, force: bool) -> None:
+    """Refuses what cannot be written before anything is read."""
+    if output is None:
+        if force:
+            raise UsageError(
+                "--force without -o.",
+                why="There is nothing to overwrite.",
+                hint="Name the file with -o FILE.svg.",
+            )
+        return
+    if output.suffix != ".svg":
+        raise UsageError(
+            f"{output}: not a .svg file.",
+            why="The picture of a machine is written as SVG.",
+            hint="Name the file with -o FILE.svg, or use --json for data.",
+        )
+    if output.exists() and not force:
+        raise UsageError(
+            f"{output} exists.",
+            why="It will not be overwritten without --force.",
+            hint="Give another name or --force.",
+        )
+
+
+def write_text(output: Path, text: str) -> None:
+    """Writes the file and says so on stderr."""
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{output}: cannot be written ({error.strerror}).",
+            why="The picture was not saved.",
+            hint="Give a file in a folder that you may write to.",
+        ) from None
+    click.echo(f"Wrote {output}", err=True)
+
+
+def recorded(machine: str) -> Path:
+    """The folder of a machine that is shipped, else the path that was given."""
+    import linkbound
+
+    shipped = Path(linkbound.__file__).parent / "recorded"
+    names = sorted(path.name for path in shipped.iterdir() if path.is_dir())
+    if machine in names:
+        return shipped / machine
+    if not Path(machine).exists():
+        raise UsageError(
+            f"'{machine}' is no recorded machine, file or folder.",
+            why=f"Recorded machines are: {', '.join(names)}.",
+            hint="Give one of these names, or the path of a file or folder.",
+        )
+    return Path(machine)
+
+
+def read_paths(paths: list[Path]) -> Machine:
+    """All files as one machine; in a folder, files that show no topology are named in a note."""
+    machines: list[Machine] = []
+    unused: list[str] = []
+    for path in paths:
+        if not path.is_dir():
+            machines.append(read_file(path, path.name))
+            continue
+        for file in sorted(path.iterdir()):
+            if not file.is_file():
+                continue
+            try:
+                machines.append(read_file(file, file.name))
+            except InputError:
+                unused.append(file.name)
+    if not machines:
+        raise InputError(
+            f"{paths[0]}: no file in it tells how a machine is wired.",
+            why="Nothing can be shown.",
+            hint="Put the output of nvidia-smi topo -m, lspci -tv or the like into it.",
+        )
+    found = merge(machines)
+    if not unused:
+        return found
+    note = f"Not used, they show no topology: {', '.join(unused)}."
+    return structs.replace(found, notes=(*found.notes, note))
+
+
+def read_file(path: Path, name: str) -> Machine:
+    """The machine that one file shows. Raises InputError, also if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            # One byte more than is allowed is enough to know that it is too much.
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}).",
+            why="Nothing can be shown.",
+            hint="Check the name and its permissions.",
+        ) from None
+    return read_machine(data, name)
+
+
+def document(machine: Machine) -> dict[str, Any]:
+    """The machine as JSON: numbers or null, and a reason beside each label that is null."""
+    content: dict[str, Any] = msgspec.to_builtins(machine)
+    content["pairs"] = [
+        _pair(machine, src.key, dst.key)
+        for src in machine.gpus
+        for dst in machine.gpus
+        if src.key != dst.key
+    ]
+    content["nic_paths"] = [_nic_path(path) for path in machine.nic_paths]
+    return {"schema": SCHEMA, "version": VERSION, **content}
+
+
+def _pair(machine: Machine, src: str, dst: str) -> dict[str, Any]:
+    path: PairPath = machine.path(src, dst)
+    reason = {"code": "not_stated", "text": "No source says how this pair is joined."}
+    return {
+        "src": machine.gpu(src).label,
+        "dst": machine.gpu(dst).label,
+        "src_key": src,
+        "dst_key": dst,
+        "label": path.label,
+        "reason": reason if path.label is None else None,
+        "nvlink_count": path.nvlink_count,
+        "hops": path.hops,
+        "derived": path.derived,
+        "status": {one.value: status.value for one, status in path.status.items()},
+    }
+
+
+def _nic_path(path: NicPath) -> dict[str, Any]:
+    return {"gpu": path.gpu, "nic": path.nic, "label": path.kind.value, "derived": path.derived}
