@@ -44,8 +44,8 @@ def to_stored(record: Record) -> StoredRecord:
     )
 
 
-def from_stored(content: str, rows: Sequence[str], source: str) -> Record:
-    """The record whose text is `content` and `rows`; `source` names it in the InputError."""
+def from_stored(record_id: str, content: str, rows: Sequence[str], source: str) -> Record:
+    """The record that `content` and its sample `rows` spell; `source` names it in the error."""
     plain = read_json(content, source)
     if rows:
         if not isinstance(plain, dict) or not isinstance(plain.get("samples"), dict):
@@ -54,19 +54,26 @@ def from_stored(content: str, rows: Sequence[str], source: str) -> Record:
                 why="The rows cannot be told apart.",
             )
         plain["samples"]["rows"] = [read_json(row, source) for row in rows]
-    return record_from_plain(plain, source)
+    return record_with_id(record_id, plain, source)
 
 
-def record_from_plain(plain: object, source: str) -> Record:
-    """The record that decoded JSON spells. Raises InputError."""
+def record_with_id(record_id: str, plain: object, source: str) -> Record:
+    """The record that decoded JSON spells. Raises InputError unless `record_id` is its hash."""
     try:
-        return msgspec.convert(plain, Record)
+        record = msgspec.convert(plain, Record)
+        found = hashlib.sha256(canonical_json(record)).hexdigest()
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"{source} is not a record: {error}.",
             why="Its evidence cannot be read.",
             hint="If a newer linkbound wrote it, read it with that version.",
         ) from error
+    if found != record_id:
+        raise InputError(
+            f"{source} is not what it was when it was written.",
+            why="It was edited or damaged, and its figures are no evidence any more.",
+        )
+    return record
 
 
 def read_json(text: str | bytes, source: str) -> object:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from linkbound.errors import InputError, StudyError
-from linkbound.evidence.content import read_json, record_from_plain
+from linkbound.evidence.content import read_json, record_with_id
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Finding, Level, Record, Severity, as_read_back, canonical_json
 from linkbound.values import Value
@@ -95,9 +95,7 @@ def _read_line(line: bytes, source: str) -> dict[str, object]:
 
 
 def _read_record(plain: dict[str, object], source: str, study: Study) -> Record:
-    record = record_from_plain(plain["record"], source)
-    if record.id != plain.get("id"):
-        raise InputError(f"{source} has other content than its id.", why="It was changed.")
+    record = record_with_id(str(plain.get("id")), plain["record"], source)
     missing = [parent[:12] for parent in record.parents if not study.has(parent)]
     if missing:
         raise InputError(

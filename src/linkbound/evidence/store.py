@@ -111,17 +111,22 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 
 def explained(path: Path, error: sqlite3.Error) -> StudyError:
     """What SQLite said about the study, in our words first and its own in brackets."""
-    # Extended codes keep the primary one in their low byte (sqlite.org/rescode.html).
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    seen, why, hint = _WORDS.get(code, _UNKNOWN)
+    seen, why, hint = _WORDS.get(primary_code(error), _UNKNOWN)
     return StudyError(f"{path} {seen} ({error})", why=why, hint=hint)
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's error code without its extension; errors of the Python module have none."""
+    # Extended codes keep the primary one in their low byte (sqlite.org/rescode.html).
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 def create_file(path: Path) -> None:
     """Make an empty study. It appears under its name whole or not at all. Raises StudyError."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        unfinished.unlink(missing_ok=True)
+        # By ourselves: SQLite would not say why it cannot.
+        unfinished.write_bytes(b"")
         with sqlite_errors(path):
             _write_empty(unfinished)
         os.link(unfinished, path)
@@ -167,6 +172,8 @@ def connect(path: Path, wait_s: float) -> sqlite3.Connection:
     with sqlite_errors(path):
         address = f"{path.resolve().as_uri()}?mode=rw"
         connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=wait_s)
+        # Bytes that are not UTF-8 were put there by an edit: their record's id will not match.
+        connection.text_factory = lambda data: data.decode(errors="replace")
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA synchronous = FULL")

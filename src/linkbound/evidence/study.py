@@ -123,7 +123,11 @@ class Study:
             )
         data = unpack_blob(blob_id, *row)
         if data is None:
-            raise self._edited(f"blob {blob_id[:12]}")
+            raise StudyError(
+                f"Blob {blob_id[:12]} of {self.path} is not what it was when it was written.",
+                why="The file was edited or damaged.",
+                hint=f"Run `linkbound check {self.path}` to see what changed.",
+            )
         return data
 
     def has(self, record_id: str) -> bool:
@@ -252,18 +256,9 @@ class Study:
             cells = self._connection.execute(
                 f"{SAMPLE_CELLS} WHERE record = ? ORDER BY row", (seq,)
             ).fetchall()
-        name = f"record {record_id[:12]}"
+        source = f"Record {record_id[:12]} of {self.path}"
         try:
-            record = from_stored(content, [cell for (cell,) in cells], f"{name} of {self.path}")
+            return from_stored(record_id, content, [cell for (cell,) in cells], source)
         except InputError as error:
-            raise StudyError(error.seen, why=error.why, hint=error.hint) from error
-        if record.id != record_id:
-            raise self._edited(name)
-        return record
-
-    def _edited(self, name: str) -> StudyError:
-        return StudyError(
-            f"{self.path}: {name} is not what it was when it was written.",
-            why="The file was edited or damaged, and its figures are no evidence any more.",
-            hint=f"Run `linkbound check {self.path}` to see what changed.",
-        )
+            hint = f"Run `linkbound check {self.path}` to see what changed. {error.hint}".strip()
+            raise StudyError(error.seen, why=error.why, hint=hint) from error

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from linkbound.errors import InputError
 from linkbound.evidence.content import from_stored, unpack_blob
-from linkbound.evidence.store import missing_and_foreign
+from linkbound.evidence.store import missing_and_foreign, primary_code
 from linkbound.evidence.types import Failed, Finding, Level, Record, Severity
 
 # Cast, because SQLite keeps any type in any column and an edited file may hold any.
@@ -50,7 +50,7 @@ def verified(connection: sqlite3.Connection, name: str) -> list[Finding]:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
     except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+        if primary_code(error) == sqlite3.SQLITE_BUSY:
             raise
         return [_finding("study-damaged", f"{name}: SQLite says '{error}'.")]
 
@@ -131,10 +131,9 @@ def _reread(connection: sqlite3.Connection, seq: int, record_id: str) -> Record 
     ).fetchone()
     cells = connection.execute(f"{SAMPLE_CELLS} WHERE record = ? ORDER BY row", (seq,))
     try:
-        record = from_stored(content, [cell for (cell,) in cells], record_id)
+        return from_stored(record_id, content, [cell for (cell,) in cells], record_id)
     except InputError:
         return None
-    return record if record.id == record_id else None
 
 
 def _unnamed(
