@@ -119,7 +119,7 @@ class Layer(Value, frozen=True, kw_only=True):
     """All-reduces that tensor parallelism needs in one forward pass of this layer."""
 
 
-class ModelShape(Value, frozen=True, kw_only=True):
+class ModelShape(Value, frozen=True, kw_only=True, cache_hash=True):
     """A decoder-only language model, as its files state it."""
 
     name: str
