@@ -57,6 +57,8 @@ class Box(Value, frozen=True, kw_only=True):
     lines: tuple[str, ...]
     title: str
     look: str
+    key: str = ""
+    """Of a GPU: links end at its box."""
 
 
 def render_topology_svg(machine: Machine) -> str:
@@ -71,7 +73,7 @@ def render_topology_svg(machine: Machine) -> str:
     for root in roots:
         x += _place(root, x, top, leaf_y, gpus, boxes) + 2 * GAP
     body = [_box(box) for box in boxes]
-    places = {box.title.split("\n")[0]: box for box in boxes if "gpu" in box.look}
+    places = {box.key: box for box in boxes if box.key}
     bottom = max((box.y + box.height for box in boxes), default=top)
     links, bottom = _fabric_links(fabrics(machine), places, machine, bottom)
     matrix, right, bottom = _matrix(machine, bottom + 2 * LINE_HEIGHT)
@@ -126,7 +128,7 @@ def _place(
             y=y,
             width=width,
             height=LAYER_HEIGHT,
-            lines=(_fitted(branch.text, width),),
+            lines=(_fitted(_short(branch.text, width), width),),
             title=branch.text,
             look="box" if branch.kind is not None else "box unknown",
         ),
@@ -141,7 +143,7 @@ def _gpu_box(gpu: Gpu, x: int, y: int) -> Box:
     if pcie is not None and pcie.max_gt_per_s is not None:
         slot = f"{pcie.max_gt_per_s:g} GT/s" + (f" x{pcie.max_width}" if pcie.max_width else "")
     lines = (gpu.label, *_wrapped(model)[:2], slot)
-    facts = (gpu.key, gpu.label, gpu.model, gpu.bus_id, slot)
+    facts = (gpu.label, gpu.model, gpu.uuid, gpu.bus_id, slot)
     return Box(
         x=x,
         y=y,
@@ -150,6 +152,7 @@ def _gpu_box(gpu: Gpu, x: int, y: int) -> Box:
         lines=tuple(line for line in lines if line),
         title="\n".join(fact for fact in facts if fact),
         look="box gpu",
+        key=gpu.key,
     )
 
 
@@ -174,6 +177,14 @@ def _wrapped(text: str) -> list[str]:
         else:
             lines.append(_fitted(word, LEAF_WIDTH))
     return lines
+
+
+def _short(text: str, width: int) -> str:
+    """A bridge without the word, then without domain 0, as far as its box demands it."""
+    for shorter in (text, text.split(" ")[-1], text.split(" ")[-1].removeprefix("0000:")):
+        if len(shorter) * CHAR_WIDTH <= width - 8:
+            return shorter
+    return text
 
 
 def _fitted(text: str, width: int) -> str:
@@ -203,7 +214,7 @@ def _fabric_links(
     groups: Sequence[Fabric], places: dict[str, Box], machine: Machine, bottom: int
 ) -> tuple[list[str], int]:
     """NVLinks and their like as brackets below the GPUs, each on a lane of its own."""
-    shapes = []
+    shapes, words = [], []
     y = bottom + 4
     ends: dict[str, int] = {}
     wanted: dict[str, int] = {}
@@ -222,13 +233,17 @@ def _fabric_links(
         names = ", ".join(machine.gpu(key).label for key in group.gpus)
         middle = (min(columns) + max(columns)) // 2
         half = (len(group.text) * CHAR_WIDTH) // 2 + 4
+        title = f"<title>{escape(f'{group.text}: {names}')}</title>"
         shapes.append(
-            f"<g><title>{escape(f'{group.text}: {names}')}</title>"
-            f'<path class="fabric" d="{drops}M{min(columns)} {y}H{max(columns)}"/>'
-            f'<rect class="page" x="{middle - half}" y="{y - 8}" width="{2 * half}" height="16"/>'
+            f'<g>{title}<path class="fabric" d="{drops}M{min(columns)} {y}H{max(columns)}"/></g>'
+        )
+        words.append(
+            f'<g>{title}<rect class="page" x="{middle - half}" y="{y - 8}" '
+            f'width="{2 * half}" height="16"/>'
             f"{_text(middle, y + 4, 'mid small bold', group.text)}</g>"
         )
-    return shapes, y
+    # Words last, so that no other link runs through them.
+    return [*shapes, *words], y
 
 
 def _matrix(machine: Machine, top: int) -> tuple[list[str], int, int]:

@@ -5,9 +5,6 @@ from collections.abc import Iterable, Mapping
 from linkbound.topology.types import Device, DeviceKind, Gpu, Machine
 from linkbound.values import Value
 
-_SWITCHING = frozenset(
-    (DeviceKind.BRIDGE, DeviceKind.SWITCH_PORT, DeviceKind.ROOT_PORT, DeviceKind.HOST_BRIDGE)
-)
 _WORDS = {
     DeviceKind.BRIDGE: "bridge",
     DeviceKind.SWITCH_PORT: "switch port",
@@ -107,6 +104,8 @@ def _gpu_branch(gpu: Gpu) -> Branch:
 def _device_branch(device: Device, cpus: Mapping[int, str | None]) -> Branch:
     word = _WORDS.get(device.kind)
     text = f"{word} {device.label}" if word else device.label
+    if word and device.bus_id:
+        text = f"{word} {device.bus_id}"
     if device.kind is DeviceKind.NUMA_NODE and device.numa_node is not None:
         listed = cpus.get(device.numa_node)
         text += f", CPUs {listed}" if listed else ""

@@ -12,8 +12,8 @@ _BUS_ID = re.compile(
 )
 _PACKED = re.compile(r"[0-9a-f]{4,16}", re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
-MAX_CPUS = 65_536
-"""More processors than any kernel is built for: a longer list is not a list of processors."""
+MAX_CPUS = 8192
+"""The most that Linux is built for: a longer list is not a list of processors."""
 
 
 def normal_bus_id(text: str) -> str | None:

@@ -5,6 +5,7 @@ The words are those of `nvidia-smi topo -m`; what a tree does not show stays out
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from linkbound.errors import InputError
 from linkbound.topology.types import (
     Device,
     DeviceKind,
@@ -19,7 +20,21 @@ from linkbound.topology.types import (
 NVSWITCH = "nvswitch"
 """`NvLink.remote` begins with this word where the far end is a switch."""
 
+MAX_GPUS = 512
+MAX_DEVICES = 8192
+"""Beyond the largest host, NVLink domain included: pairs are the square of this."""
+
 _BRIDGES = frozenset((DeviceKind.BRIDGE, DeviceKind.SWITCH_PORT, DeviceKind.ROOT_PORT))
+
+
+def check_size(gpus: Sequence[Gpu], devices: Sequence[Device], source: str) -> None:
+    """Raises InputError where a file shows more than any host has."""
+    if len(gpus) > MAX_GPUS or len(devices) > MAX_DEVICES:
+        raise InputError(
+            f"{source}: {len(gpus):,} GPUs and {len(devices):,} other devices.",
+            why=f"No host has more than {MAX_GPUS} GPUs and {MAX_DEVICES:,} devices.",
+            hint="Give the file of one host.",
+        )
 
 
 def derive_pairs(

@@ -14,7 +14,7 @@ _AFFINITY = re.compile(r"\b(?:CPU Affinity|NUMA Affinity|GPU NUMA ID)\b", re.IGN
 _GPU = re.compile(r"GPU\d{1,4}")
 _ROW_NAME = re.compile(r"(?:GPU|NIC)\d{1,4}")
 _DEVICE = re.compile(r"[A-Za-z][\w.\-]{0,63}")
-MAX_DEVICES = 1024
+MAX_DEVICES = 256
 """The widest host has some forty; a row of thousands is another kind of file."""
 
 

@@ -3,16 +3,23 @@
 In these files a bridge is a whole PCIe switch, and a `cpu` is a NUMA node.
 """
 
-import re
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from msgspec import structs
 
 from linkbound.errors import InputError
 from linkbound.topology.identifiers import cpus_of_mask, list_of_cpus, normal_bus_id
-from linkbound.topology.labels import NVSWITCH, derive_nic_paths, derive_pairs
+from linkbound.topology.labels import NVSWITCH, check_size, derive_nic_paths, derive_pairs
+from linkbound.topology.nccl_elements import (
+    SMALL,
+    SWITCH_CLASS,
+    VENDORS,
+    capability,
+    ids,
+    pci_kind,
+    pcie,
+)
 from linkbound.topology.types import (
     Device,
     DeviceKind,
@@ -21,17 +28,9 @@ from linkbound.topology.types import (
     NumaNode,
     NvLink,
     PathKind,
-    PcieLink,
 )
 from linkbound.topology.xml import load_xml_start
 
-_VENDORS = {"10de": "NVIDIA", "1002": "AMD"}
-_GPU_CLASSES = ("0302", "0380", "1200")
-_VGA_CLASS = "0300"
-_NIC_CLASSES = ("0200", "0207")
-_SWITCH_CLASS = "0680"
-_SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,2})?) GT/s")
-_SMALL = re.compile(r"\d{1,4}")
 # A bus id that no hardware has: the files that cloud vendors ship invent switches with it.
 _INVENTED = "ffff:ff:"
 _GRAPH_WORDS = (
@@ -85,6 +84,7 @@ class _Reader:
         self.nodes: list[int] = []
         self.host: dict[str, str] = {}
         self.notes: list[str] = []
+        self.alike: dict[str, int] = {}
 
     def walk(self, root: Element) -> None:
         # A stack, in the order of the file: depth is the file's choice.
@@ -98,7 +98,7 @@ class _Reader:
                 self.nic(element, None, above, node)
                 continue
             elif element.tag == "pci":
-                kind = _pci_kind(element)
+                kind = pci_kind(element)
                 if kind is DeviceKind.GPU:
                     self.gpu(element, above, node)
                     continue
@@ -110,7 +110,7 @@ class _Reader:
 
     def cpu(self, element: Element) -> tuple[str, int | None]:
         stated, mask = element.get("numaid", ""), element.get("affinity")
-        node = int(stated) if _SMALL.fullmatch(stated) else None
+        node = int(stated) if SMALL.fullmatch(stated) else None
         key = self.new_key(f"numa:{stated[:40] or 'unknown'}")
         facts = {} if mask is None else {"affinity": mask}
         for name, word in (("vendor", "cpu_vendor"), ("arch", "arch")):
@@ -147,8 +147,8 @@ class _Reader:
             bus_id=bus_id,
             parent=above,
             numa_node=node,
-            pcie=_pcie(element),
-            facts=_ids(element),
+            pcie=pcie(element),
+            facts=ids(element),
         )
         return key
 
@@ -170,7 +170,7 @@ class _Reader:
                 bus_id=None if function is None else normal_bus_id(function.get("busid", "")),
                 parent=above,
                 numa_node=node,
-                pcie=None if function is None else _pcie(function),
+                pcie=None if function is None else pcie(function),
                 facts=facts,
             )
             if function is None:
@@ -197,12 +197,12 @@ class _Reader:
             key=key,
             label=f"GPU{attributes.get('dev', '')}",
             bus_id=bus_id,
-            vendor=_VENDORS.get(vendor, f"0x{vendor}" if vendor else None),
+            vendor=VENDORS.get(vendor, f"0x{vendor}" if vendor else None),
             device_id=f"{vendor}:{device}" if vendor and device else None,
-            compute_capability=_capability(sm) if "gcn" not in attributes else None,
+            compute_capability=capability(sm) if "gcn" not in attributes else None,
             numa_node=node,
             cpu_affinity=list_of_cpus(self.masks[node]) or None if node in self.masks else None,
-            pcie=_pcie(element),
+            pcie=pcie(element),
             nvlinks=links,
             parent=above,
             facts=facts,
@@ -213,7 +213,7 @@ class _Reader:
         facts: dict[str, str] = {}
         for link in inner:
             target = link.get("target", "")
-            count = int(link.get("count", "")) if _SMALL.fullmatch(link.get("count", "")) else 0
+            count = int(link.get("count", "")) if SMALL.fullmatch(link.get("count", "")) else 0
             if link.tag == "c2c":
                 facts["c2c"] = f"count {link.get('count')}, bw {link.get('bw')}"
             if link.tag not in ("nvlink", "xgmi"):
@@ -225,22 +225,21 @@ class _Reader:
             if remote == key:
                 self.notes.append(f"{key}: {count} links that lead to itself; not used.")
                 continue
-            if link.get("tclass", "").removeprefix("0x").startswith(_SWITCH_CLASS):
+            if link.get("tclass", "").removeprefix("0x").startswith(SWITCH_CLASS):
                 remote = f"{NVSWITCH} {remote or target[:20]}"
             remotes += [remote] * count
         links = tuple(NvLink(index=index, remote=remote) for index, remote in enumerate(remotes))
         return links, facts
 
     def new_key(self, wanted: str) -> str:
-        """`wanted`, or the next free name of its kind: a file may name two things alike."""
-        key, count = wanted, 2
-        while key in self.devices or key in self.gpus:
-            key, count = f"{wanted} #{count}", count + 1
-        return key
+        """`wanted`, or a numbered form of it: a file may name two things alike."""
+        count = self.alike[wanted] = self.alike.get(wanted, 0) + 1
+        return wanted if count == 1 else f"{wanted} #{count}"
 
     def machine(self, source: str, notes: Sequence[str]) -> Machine:
         gpus = _numbered(list(self.gpus.values()), self.notes)
         devices = tuple(self.devices.values())
+        check_size(gpus, devices, source)
         self.notes += _tree_notes(gpus, devices, self.masks)
         pairs = derive_pairs(gpus, devices, ports_shown=False)
         if any(path.kind is PathKind.PHB for path in pairs):
@@ -263,42 +262,10 @@ class _Reader:
         )
 
 
-def _pci_kind(element: Element) -> DeviceKind:
-    code = element.get("class", "").removeprefix("0x")[:4]
-    vendor = element.get("vendor", "").removeprefix("0x")
-    if element.find("gpu") is not None or code in _GPU_CLASSES:
-        return DeviceKind.GPU
-    if code == _VGA_CLASS and vendor in _VENDORS:
-        return DeviceKind.GPU
-    if code in _NIC_CLASSES or element.find("nic") is not None:
-        return DeviceKind.NIC
-    if code == _SWITCH_CLASS:
-        return DeviceKind.NVSWITCH
-    return DeviceKind.BRIDGE if len(element) or code == "0604" else DeviceKind.OTHER
-
-
-def _pcie(element: Element) -> PcieLink | None:
-    """The best that device and port can do together; 0 lanes is NCCL's word for unknown."""
-    speed = _SPEED.search(element.get("link_speed", ""))
-    width = element.get("link_width", "")
-    lanes = int(width) if _SMALL.fullmatch(width) and int(width) else None
-    if speed is None and lanes is None:
-        return None
-    return PcieLink(max_gt_per_s=float(speed[1]) if speed else None, max_width=lanes)
-
-
-def _ids(element: Element) -> dict[str, str]:
-    return {name: value for name in ("vendor", "device") if (value := element.get(name))}
-
-
-def _capability(sm: str) -> str | None:
-    return f"{sm[:-1]}.{sm[-1]}" if re.fullmatch(r"\d{2,3}", sm) else None
-
-
 def _numbered(gpus: list[Gpu], notes: list[str]) -> tuple[Gpu, ...]:
     """GPUs in the order of their `dev`; without one, in the order of their bus ids."""
     numbers = [gpu.label.removeprefix("GPU") for gpu in gpus]
-    if all(_SMALL.fullmatch(number) for number in numbers) and len(set(numbers)) == len(gpus):
+    if all(SMALL.fullmatch(number) for number in numbers) and len(set(numbers)) == len(gpus):
         return tuple(sorted(gpus, key=lambda gpu: int(gpu.label.removeprefix("GPU"))))
     notes.append("The file does not number all GPUs: they are numbered by bus id here.")
     ordered = sorted(gpus, key=lambda gpu: gpu.bus_id or gpu.key)
@@ -306,7 +273,7 @@ def _numbered(gpus: list[Gpu], notes: list[str]) -> tuple[Gpu, ...]:
 
 
 def _tree_notes(
-    gpus: Sequence[Gpu], devices: Sequence[Device], masks: dict[int, frozenset[int]]
+    gpus: Sequence[Gpu], devices: Sequence[Device], masks: Mapping[int, frozenset[int]]
 ) -> list[str]:
     notes = []
     invented = [device.key for device in devices if device.key.startswith(_INVENTED)]
@@ -320,13 +287,22 @@ def _tree_notes(
             "Written by hand or for NCCL_TOPO_FILE: it says nothing on NVLinks, so the labels "
             "speak of PCIe only."
         )
-    for (a, ours), (b, theirs) in combinations(sorted(masks.items()), 2):
-        if both := ours & theirs:
-            notes.append(
-                f"The CPU masks of NUMA nodes {a} and {b} overlap in {len(both)} CPUs "
-                f"({list_of_cpus(both)}): a CPU belongs to one node, so the file is wrong."
-            )
-    return notes
+    return notes + _overlaps(masks)
+
+
+def _overlaps(masks: Mapping[int, frozenset[int]]) -> list[str]:
+    owner: dict[int, int] = {}
+    shared: dict[tuple[int, int], set[int]] = {}
+    for node, cpus in sorted(masks.items()):
+        for cpu in cpus:
+            first = owner.setdefault(cpu, node)
+            if first != node:
+                shared.setdefault((first, node), set()).add(cpu)
+    return [
+        f"The CPU masks of NUMA nodes {a} and {b} overlap in {len(cpus)} CPUs "
+        f"({list_of_cpus(frozenset(cpus))}): a CPU belongs to one node, so the file is wrong."
+        for (a, b), cpus in sorted(shared.items())
+    ]
 
 
 def _graph_notes(root: Element, source: str) -> list[str]:

@@ -20,7 +20,7 @@ _LETTER = {
 }
 _FILE_NAME = re.compile(r"p2p[-_ ]?([rwnap])(?![a-z0-9])", re.IGNORECASE)
 _DEVICE = re.compile(
-    r"Device:\s*(\d{1,4}),\s*(.+?),\s*pciBusID:\s*([0-9a-fA-F]{1,2}),"
+    r"Device:\s*(\d{1,4}), {0,4}(.{1,200}?),\s{0,4}pciBusID:\s*([0-9a-fA-F]{1,2}),"
     r"\s*pciDeviceID:\s*([0-9a-fA-F]{1,2}),\s*pciDomainID:\s*([0-9a-fA-F]{1,8})"
 )
 _ACCESS = re.compile(r"Device=(\d{1,4}) (CAN|CANNOT) Access Peer Device=(\d{1,4})")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from linkbound.errors import InputError
-from linkbound.topology.labels import derive_nic_paths, derive_pairs
+from linkbound.topology.labels import check_size, derive_nic_paths, derive_pairs
 from linkbound.topology.matrix import is_gpu, plain_lines
 from linkbound.topology.parse_p2p_matrix import is_status
 from linkbound.topology.parse_topo_matrix import is_link
@@ -98,19 +98,19 @@ READERS = (
     ),
     Reader(
         name="p2pBandwidthLatencyTest",
-        matches=_line(r"Device=\d+ CAN(?:NOT)? Access Peer|Device: \d+, .*pciBusID:"),
+        matches=_line(r"Device=\d+ CAN(?:NOT)? Access Peer|Device: \d+, .{1,200}pciBusID:"),
         parser="parse_p2p_matrix.parse_peer_access",
     ),
     Reader(
         name="nvidia-smi -q",
         matches=_line(
-            r"NVSMI LOG|^\s*(?:GPU UUID|Product Name|FB Memory Usage|BAR1 Memory Usage)\b"
+            r"NVSMI LOG|^[ \t]*(?:GPU UUID|Product Name|FB Memory Usage|BAR1 Memory Usage)\b"
         ),
         parser="parse_smi_q.parse_smi_q",
     ),
     Reader(
         name="nvidia-smi nvlink",
-        matches=_line(r"^\s*Link \d+(?::|,)"),
+        matches=_line(r"^[ \t]*Link \d+(?::|,)"),
         parser="parse_nvlink.parse_nvlink_status",
     ),
     Reader(
@@ -122,7 +122,7 @@ READERS = (
         name="lspci -tv or lspci -vv",
         matches=_line(
             r"^[ |]*-?[+\\]?-?\[[0-9a-f]{4}(?:[:-]|\])|"
-            r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] |^\s*(?:LnkCap|LnkSta|ACSCtl):"
+            r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] |^[ \t]*(?:LnkCap|LnkSta|ACSCtl):"
         ),
         parser="parse_lspci.parse_lspci",
     ),
@@ -142,7 +142,7 @@ def read_machine(data: bytes, source: str) -> Machine:
             why="Understood are: " + "; ".join(reader.name for reader in READERS) + ".",
             hint="Give the whole output of one of these tools.",
         )
-    machine = _with_labels(_parser(reader)(text, source))
+    machine = _with_labels(_parser(reader)(text, source), source)
     return machine if note is None else structs.replace(machine, notes=(*machine.notes, note))
 
 
@@ -195,7 +195,8 @@ def _parser(reader: Reader) -> Callable[[str, str], Machine]:
     return found
 
 
-def _with_labels(machine: Machine) -> Machine:
+def _with_labels(machine: Machine, source: str) -> Machine:
+    check_size(machine.gpus, machine.devices, source)
     if machine.pairs or not any(gpu.parent for gpu in machine.gpus):
         return machine
     return structs.replace(
