@@ -28,9 +28,13 @@ OBSERVATION_SPREAD = 0.04
 NORMAL_90 = 1.645
 # No prediction of a step is claimed to be better than this.
 LEAST_MODEL_ERROR = 0.05
+# Nor a ratio of two plans better than this: repeats of whole calls differ by up to 5 %.
+LEAST_GAIN_ERROR = 0.04
 
 _NAMES = tuple(
-    name for name in Calibration.__struct_fields__ if name not in ("model_error", "record_ids")
+    name
+    for name in Calibration.__struct_fields__
+    if name not in ("model_error", "gain_error", "record_ids")
 )
 
 
@@ -62,7 +66,12 @@ def calibrate(
     logs, widths = _least_squares(residuals, start)
     rest = [miss for run, engine in points for miss in _misses(engine, _moved(prior, logs), run)]
     error = NORMAL_90 * math.sqrt(sum(miss * miss for miss in rest) / len(rest))
-    return _calibrated(prior, logs, widths, max(LEAST_MODEL_ERROR, error), record_ids)
+    gain = max(LEAST_GAIN_ERROR, NORMAL_90 * _gain_miss(points, _moved(prior, logs)))
+    return msgspec.structs.replace(
+        _calibrated(prior, logs, widths, record_ids),
+        model_error=max(LEAST_MODEL_ERROR, error),
+        gain_error=gain if math.isfinite(gain) else prior.gain_error,
+    )
 
 
 def split_of(spec: RunSpec) -> Split:
@@ -105,6 +114,27 @@ def _misses(engine: Engine, constants: Calibration, run: EngineRun) -> list[floa
     return misses
 
 
+def _gain_miss(points: list[tuple[EngineRun, Engine]], constants: Calibration) -> float:
+    """Root mean square miss of the gain of a split over one GPU, for whole calls."""
+    misses: dict[tuple[str, Load], dict[Split, float]] = {}
+    for run, engine in points:
+        engine.calibration = constants
+        prefill_s, token_s = predict_run(engine, run.spec)
+        times = run.times.total_s or run.times.prefill_s
+        total_s = prefill_s + (token_s or 0.0) * (run.spec.output_tokens - 1)
+        key = (run.spec.model, load_of(run.spec))
+        miss = math.log(total_s / times[len(times) // 2])
+        misses.setdefault(key, {})[split_of(run.spec)] = miss
+    apart = [
+        miss - found[Split()]
+        for found in misses.values()
+        if Split() in found
+        for split, miss in found.items()
+        if split != Split()
+    ]
+    return math.sqrt(sum(miss * miss for miss in apart) / len(apart)) if apart else math.inf
+
+
 def _spread(constant: Constant) -> float:
     return math.log(constant.estimate.high / constant.estimate.low) / 2 / NORMAL_90
 
@@ -130,7 +160,6 @@ def _calibrated(
     prior: Calibration,
     logs: list[float],
     widths: list[float],
-    model_error: float,
     record_ids: tuple[str, ...],
 ) -> Calibration:
     changes = {}
@@ -144,7 +173,7 @@ def _calibrated(
             provenance=Provenance.CALIBRATED if told else constant.provenance,
             basis="calibrated from engine runs" if told else constant.basis,
         )
-    return msgspec.structs.replace(prior, **changes, model_error=model_error, record_ids=record_ids)
+    return msgspec.structs.replace(prior, **changes, record_ids=record_ids)
 
 
 def _least_squares(

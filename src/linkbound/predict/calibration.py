@@ -40,6 +40,8 @@ class Calibration(Value, frozen=True, kw_only=True):
     """Engine time of one call, once."""
     model_error: float
     """Relative half-width that a predicted step keeps even where every term is known."""
+    gain_error: float
+    """Relative half-width of a ratio of two plans' times: what they share is out of it."""
     record_ids: tuple[str, ...] = ()
 
 

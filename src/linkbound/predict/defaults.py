@@ -21,6 +21,7 @@ ATTENTION_OF_PUBLISHED = (0.3, 0.55, 0.85)
 # How far constants may be off when another GPU's engine runs are carried over.
 CARRIED_SPREAD = 1.6
 CARRIED_MODEL_ERROR = 0.2
+CARRIED_GAIN_ERROR = 0.12
 
 
 class DeviceFacts(Value, frozen=True, kw_only=True):
@@ -77,6 +78,7 @@ def prior_calibration(facts: DeviceFacts) -> Calibration:
         sequence_s=_prior((1.5e-6, 5e-6, 15e-6), 1, "prior: engine work a sampled sequence"),
         call_s=_prior((0.3e-3, 1e-3, 3e-3), 1, "prior: engine work a call"),
         model_error=CARRIED_MODEL_ERROR,
+        gain_error=CARRIED_GAIN_ERROR,
     )
 
 
@@ -98,7 +100,9 @@ def carried(calibration: Calibration, source: DeviceFacts, target: DeviceFacts) 
         for name in calibration.__struct_fields__
         if isinstance(getattr(calibration, name), Constant)
     }
-    return msgspec.structs.replace(calibration, **changes, model_error=CARRIED_MODEL_ERROR)
+    return msgspec.structs.replace(
+        calibration, **changes, model_error=CARRIED_MODEL_ERROR, gain_error=CARRIED_GAIN_ERROR
+    )
 
 
 def _carried(

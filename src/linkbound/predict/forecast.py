@@ -41,6 +41,10 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
         latency_s=latency,
         decode=_middle_decode(engine, plan, steps),
         prefill=step_time(engine, plan, steps[0]),
+        parts={
+            kind: Estimate(value=value, low=min(low, value), high=max(high, value))
+            for kind, (value, low, high) in total.parts.items()
+        },
         record_ids=engine.calibration.record_ids,
     )
 

@@ -1,11 +1,12 @@
 """Predicted times as sums of named terms, each with its source and interval (D5, E3)."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from linkbound.evidence.types import Provenance
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
-from linkbound.splits.types import Placement, Split
+from linkbound.splits.types import Phase, Placement, Split
 from linkbound.values import Value
 
 
@@ -32,6 +33,30 @@ class TermKind(StrEnum):
     WAITING = "waiting"
     HOST = "host"
     OVERHEAD = "engine overhead"
+
+
+class Regime(StrEnum):
+    """What takes the largest share of a step (S4)."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    LATENCY = "latency"
+    """Small kernels, host and engine: neither bytes nor FLOPs."""
+    LINK = "link"
+
+
+class RegimeCell(Value, frozen=True, kw_only=True):
+    """One point of the map of batch and length."""
+
+    phase: Phase
+    batch: int
+    length: int
+    """Cached tokens a sequence for decode, prompt tokens for prefill."""
+    step_s: float
+    link_share: float
+    regime: Regime
+    faster_than_one: bool | None
+    """Whether the split's step is faster than one GPU's; None where one GPU cannot be priced."""
 
 
 class Term(Value, frozen=True, kw_only=True):
@@ -81,4 +106,6 @@ class Forecast(Value, frozen=True, kw_only=True):
     """A decode step in the middle of the output."""
     prefill: StepTime
     """The first prefill step."""
+    parts: Mapping[TermKind, Estimate]
+    """The whole call by kind of term: seconds that add up to `latency_s`."""
     record_ids: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from linkbound.evidence.types import Figure
+from linkbound.model.types import Load
 from linkbound.predict.types import Estimate, Plan
 from linkbound.values import Value
 
@@ -56,16 +57,25 @@ class BreakEven(Value, frozen=True, kw_only=True):
     basis: str
 
 
+class PlanVerdict(Value, frozen=True, kw_only=True):
+    """One plan's answer: the weakest of its comparisons."""
+
+    plan: Plan
+    answer: Answer
+    reasons: tuple[Reason, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    break_even: BreakEven | None = None
+
+
 class Verdict(Value, frozen=True, kw_only=True):
     """The answer for a model, a load and a machine."""
 
+    load: Load
     answer: Answer
     plan: Plan | None
-    """The plan that is kept; None where none is."""
+    """The plan to run: the split that is kept, else the best baseline; None if none fits."""
     headline: str
     reasons: tuple[Reason, ...]
-    comparisons: tuple[Comparison, ...]
+    plans: tuple[PlanVerdict, ...]
     would_change: tuple[str, ...]
     measurements: tuple[Measurement, ...] = ()
-    break_even: BreakEven | None = None
-    record_ids: tuple[str, ...] = ()

@@ -1,0 +1,44 @@
+"""The gain of one plan over another, with what both share left out of the interval (D1, D2).
+
+ln(gain) moves with each constant by the difference of the two plans' shares of time that depend on
+it: a weight-streaming rate that is 10 % off shifts both plans and hardly their ratio. Crossings are
+not shared: each arm has curves of its own.
+"""
+
+import math
+
+from linkbound.predict.types import Estimate, Forecast, TermKind
+
+_OWN = frozenset({TermKind.CROSSINGS})
+
+
+def time_gain(plan: Forecast, baseline: Forecast, gain_error: float) -> Estimate:
+    """Baseline time over plan time for the whole call: above 1, the plan is faster."""
+    value = baseline.latency_s.value / plan.latency_s.value
+    down = up = gain_error**2
+    for kind in {*plan.parts, *baseline.parts}:
+        for below, above in _pulls(kind, plan, baseline):
+            down += min(below, above, 0.0) ** 2
+            up += max(below, above, 0.0) ** 2
+    return Estimate(
+        value=value,
+        low=value * math.exp(-math.sqrt(down)),
+        high=value * math.exp(math.sqrt(up)),
+    )
+
+
+def _pulls(kind: TermKind, plan: Forecast, baseline: Forecast) -> list[tuple[float, float]]:
+    """Change of ln(gain) when the kind's constant goes to its low and to its high end."""
+    mine = _shares(plan, kind)
+    other = _shares(baseline, kind)
+    if kind in _OWN:
+        return [(-mine[0], -mine[1]), other]
+    return [(other[0] - mine[0], other[1] - mine[1])]
+
+
+def _shares(forecast: Forecast, kind: TermKind) -> tuple[float, float]:
+    part = forecast.parts.get(kind)
+    if part is None:
+        return 0.0, 0.0
+    whole = forecast.latency_s.value
+    return (part.low - part.value) / whole, (part.high - part.value) / whole
