@@ -20,7 +20,9 @@ def split_options(function: Callable[..., None]) -> Callable[..., None]:
     """The arguments that name a model, a machine and splits: the same for every verb."""
     options = (
         click.argument("model", metavar="MODEL"),
-        click.option("--gpus", metavar="SIZES", help="GPUs by memory alone: 2x24GiB, 24GiB,16GiB."),
+        click.option(
+            "--gpus", metavar="SIZES", help="Memory of each GPU: 2x24GiB, or 24GiB,16GiB."
+        ),
         click.option(
             "--machine",
             metavar="NAME|FILE|DIR",
@@ -77,17 +79,17 @@ def command(
     from linkbound.splits.fit import fit_machine
 
     shape = read_shape(model, overrides)
-    found = read_gpus(gpus, machine)
+    title, found = read_gpus(gpus, machine)
     check_excluded(found, exclude)
     splits = chosen_splits(split_texts, len(found.gpus) - len(set(exclude)), shape)
     load = Load(prompt_tokens=prompt, output_tokens=output, concurrency=concurrency)
     fits = [fit_machine(shape, split, found, load, excluded=exclude) for split in splits]
     if as_json:
-        click.echo(json.dumps(document(shape, found, load, fits), indent=2, allow_nan=False))
+        click.echo(json.dumps(document(shape, title, found, load, fits), indent=2, allow_nan=False))
     else:
         from linkbound.report.fit_text import render_fit
 
-        click.echo(render_fit(shape, found, load, fits), nl=False)
+        click.echo(render_fit(shape, title, found, load, fits), nl=False)
 
 
 def read_shape(model: str, overrides: Iterable[str]) -> ModelShape:
@@ -107,21 +109,19 @@ def read_shape(model: str, overrides: Iterable[str]) -> ModelShape:
     return read_model(model, replaced)
 
 
-def read_gpus(gpus: str | None, machine: str | None) -> Machine:
-    """The GPUs that were stated, else the machine that was named."""
-    if gpus and machine:
-        raise UsageError(
-            f"Both --gpus {gpus} and --machine {machine}.",
-            why="They are two answers to which GPUs there are.",
-            hint="Give one of the two.",
-        )
-    if gpus is not None:
-        from linkbound.splits.parse_gpus import parse_gpus
+def read_gpus(gpus: str | None, machine: str | None) -> tuple[str, Machine]:
+    """What the machine is called, and its GPUs; with both options memory is what --gpus states."""
+    from linkbound.splits.parse_gpus import parse_gpus, state_memories
 
-        return parse_gpus(gpus)
+    if gpus is not None and machine is None:
+        return f"stated: {gpus}", parse_gpus(gpus)
     from linkbound.cli.topo import read_paths, recorded
 
-    return read_paths([recorded(machine or DEFAULT_MACHINE)])
+    name = machine or DEFAULT_MACHINE
+    found = read_paths([recorded(name)])
+    if gpus is None:
+        return name, found
+    return f"{name}, memory stated: {gpus}", state_memories(found, gpus)
 
 
 def check_excluded(machine: Machine, excluded: Iterable[str]) -> None:
@@ -144,7 +144,7 @@ def chosen_splits(texts: Iterable[str], n_gpus: int, shape: ModelShape) -> tuple
     return tuple(parse_split(text) for text in texts) or enumerate_splits(n_gpus, shape)
 
 
-def model_document(shape: ModelShape, machine: Machine) -> dict[str, Any]:
+def model_document(shape: ModelShape, title: str, machine: Machine) -> dict[str, Any]:
     """What every document of a model on a machine begins with."""
     from linkbound.model.derive import kv_bytes_per_token
 
@@ -152,20 +152,21 @@ def model_document(shape: ModelShape, machine: Machine) -> dict[str, Any]:
         "model": shape.name,
         "parameters": shape.parameters,
         "weight_bytes": round(shape.weight_bytes),
-        "kv_bytes_per_token": kv_bytes_per_token(shape),
+        "kv_bytes_per_token": whole(kv_bytes_per_token(shape)),
         "gaps": list(shape.gaps),
-        "machine": list(machine.sources),
+        "machine": title,
+        "sources": list(machine.sources),
     }
 
 
 def document(
-    shape: ModelShape, machine: Machine, load: Load, fits: Iterable[Fit]
+    shape: ModelShape, title: str, machine: Machine, load: Load, fits: Iterable[Fit]
 ) -> dict[str, Any]:
     """The answer as JSON; what does not exist is null beside the split's reason."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
-        **model_document(shape, machine),
+        **model_document(shape, title, machine),
         "load": {
             "prompt_tokens": load.prompt_tokens,
             "output_tokens": load.output_tokens,
@@ -173,6 +174,11 @@ def document(
         },
         "splits": [_split_document(fit) for fit in fits],
     }
+
+
+def whole(number: float) -> float | int:
+    """An integer where the number is one, so that JSON shows 131072 and not 131072.0."""
+    return int(number) if number == int(number) else number
 
 
 def _split_document(fit: Fit) -> dict[str, Any]:
@@ -199,7 +205,7 @@ def _rank_document(rank: RankMemory) -> dict[str, Any]:
         "cuda_graphs_bytes": _part_bytes(rank, "CUDA graphs"),
         "non_torch_bytes": _part_bytes(rank, "non-torch"),
         "kv_cache_bytes": _part_bytes(rank, "KV cache"),
-        "kv_bytes_per_token": rank.kv_bytes_per_token,
+        "kv_bytes_per_token": whole(rank.kv_bytes_per_token),
         "kv_tokens": rank.kv_tokens,
         "parts": [
             {

@@ -12,6 +12,7 @@ from linkbound.cli.fit import (
     read_gpus,
     read_shape,
     split_options,
+    whole,
 )
 from linkbound.model.types import ModelShape
 from linkbound.splits.listing import Listing, Step, list_crossings
@@ -61,7 +62,7 @@ def command(
     A prefill step takes the prompt of one sequence, a decode step one token of each sequence.
     """
     shape = read_shape(model, overrides)
-    found = read_gpus(gpus, machine)
+    title, found = read_gpus(gpus, machine)
     splits = chosen_splits(split_texts, len(found.gpus), shape)
     steps = (
         Step(phase=Phase.PREFILL, tokens=prompt, sequences=1),
@@ -71,11 +72,11 @@ def command(
         list_crossings(shape, _dispatched(split, dispatch), steps, logits) for split in splits
     ]
     if as_json:
-        click.echo(json.dumps(document(shape, found, listings), indent=2, allow_nan=False))
+        click.echo(json.dumps(document(shape, title, found, listings), indent=2, allow_nan=False))
     else:
         from linkbound.report.crossings_text import render_crossings
 
-        click.echo(render_crossings(shape, found, listings), nl=False)
+        click.echo(render_crossings(shape, title, found, listings), nl=False)
 
 
 def _dispatched(split: Split, dispatch: str | None) -> Split:
@@ -86,12 +87,14 @@ def _dispatched(split: Split, dispatch: str | None) -> Split:
     return replace(split, dispatch=Dispatch(dispatch))
 
 
-def document(shape: ModelShape, machine: Machine, listings: Iterable[Listing]) -> dict[str, Any]:
+def document(
+    shape: ModelShape, title: str, machine: Machine, listings: Iterable[Listing]
+) -> dict[str, Any]:
     """The answer as JSON; sizes in bytes of one call on one rank."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
-        **model_document(shape, machine),
+        **model_document(shape, title, machine),
         "splits": [
             {
                 "name": listing.split.name,
@@ -114,5 +117,5 @@ def _crossing(step: Step, crossing: Crossing) -> dict[str, Any]:
         "ranks": list(crossing.ranks),
         "size_bytes": crossing.size_bytes,
         "calls_per_step": crossing.count,
-        "bytes_per_token": crossing.size_bytes * crossing.count / step.tokens,
+        "bytes_per_token": whole(crossing.size_bytes * crossing.count / step.tokens),
     }

@@ -13,10 +13,12 @@ _HEADER = (
 )  # fmt: skip
 
 
-def render_crossings(shape: ModelShape, machine: Machine, listings: Sequence[Listing]) -> str:
+def render_crossings(
+    shape: ModelShape, title: str, machine: Machine, listings: Sequence[Listing]
+) -> str:
     """The answer as text, a row a crossing."""
     rows = [row for listing in listings for row in _rows(listing)]
-    lines = [*render_head(shape, machine), "", *render_table(_HEADER, rows, left=5), ""]
+    lines = [*render_head(shape, title, machine), "", *render_table(_HEADER, rows, left=5), ""]
     lines += [
         f"{listing.split.name}: {listing.problem.text}"
         for listing in listings

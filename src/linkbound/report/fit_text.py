@@ -10,9 +10,11 @@ from linkbound.splits.types import Fit, RankMemory
 from linkbound.topology.types import Machine
 
 
-def render_fit(shape: ModelShape, machine: Machine, load: Load, fits: Sequence[Fit]) -> str:
+def render_fit(
+    shape: ModelShape, title: str, machine: Machine, load: Load, fits: Sequence[Fit]
+) -> str:
     """The answer as text: a head, a row for each unlike GPU of each split, the reasons."""
-    lines = [*render_head(shape, machine), _load_line(load), ""]
+    lines = [*render_head(shape, title, machine), _load_line(load), ""]
     lines += render_table(_HEADER, [row for fit in fits for row in _rows(fit)], left=3)
     lines.append("")
     lines += [f"{fit.split.name}: {fit.reason}" for fit in fits]

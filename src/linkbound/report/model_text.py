@@ -1,25 +1,28 @@
 """A model and the machine it is asked about, as the head of an answer (S3)."""
 
+import itertools
+
 from linkbound.model.derive import kv_bytes_per_token
 from linkbound.model.types import ModelShape
 from linkbound.topology.types import Machine
 from linkbound.units import GIB
 
 
-def render_head(shape: ModelShape, machine: Machine) -> list[str]:
+def render_head(shape: ModelShape, title: str, machine: Machine) -> list[str]:
     """Model and machine, a line each, and what the model's file leaves open."""
-    sizes = ", ".join(f"{gpu.label} {_size(gpu.memory_bytes)}" for gpu in machine.gpus)
+    runs = itertools.groupby(machine.gpus, key=lambda gpu: gpu.memory_bytes)
+    sizes = ", ".join(_run([gpu.label for gpu in run], size) for size, run in runs)
     return [
         f"model    {shape.name}: {shape.parameters:,} parameters, {gib(shape.weight_bytes)} GiB "
         f"of weights, {kv_bytes_per_token(shape):,.0f} B of cache a token",
         *(f"         {gap}" for gap in shape.gaps),
-        f"machine  {machine.sources[0] if len(machine.sources) == 1 else _sources(machine)}",
-        f"         {sizes}",
+        f"machine  {title}: {sizes}",
     ]
 
 
-def _sources(machine: Machine) -> str:
-    return f"{len(machine.sources)} files: {', '.join(machine.sources)}"
+def _run(labels: list[str], size_bytes: int | None) -> str:
+    names = labels[0] if len(labels) == 1 else f"{labels[0]} .. {labels[-1]}"
+    return f"{names} {_size(size_bytes)}"
 
 
 def _size(size_bytes: int | None) -> str:
