@@ -298,7 +298,7 @@ def test_a_folder_that_may_not_be_written() -> None:
         with Study.create(path) as study:
             study.append(record())
         os.chmod(folder, 0o555)
-        with not_root(), pytest.raises(StudyError, match="is read-only|cannot be opened"):
+        with not_root(), pytest.raises(StudyError, match=r"is read-only|cannot be opened"):
             Study.open(path)
         with not_root(), pytest.raises(StudyError, match="cannot be created"):
             Study.create(Path(folder) / "two.linkbound")

@@ -179,16 +179,18 @@ def _values(record: Record) -> list[str]:
 
 
 def _samples(samples: Samples) -> list[str]:
-    rows: list[tuple[str, ...]] = [("  column", "n", "median", "p10", "p90", "cov")]
+    figures: list[tuple[str, ...]] = [("column", "n", "median", "p10", "p90", "cov")]
     for name in samples.columns:
         cells = [cell for cell in samples.column(name) if isinstance(cell, (int, float))]
-        figures = (median(cells), p10(cells), p90(cells), cov(cells))
-        rows.append((f"  {printable(name)}", str(len(cells)), *map(_figure, figures)))
-    shown = [tuple(f"  {_cell(cell)}" for cell in row) for row in samples.rows[:_SHOWN_ROWS]]
-    lines = [f"samples  {len(samples.rows):,} rows", *columns(rows), ""]
-    lines += columns([tuple(f"  {printable(name)}" for name in samples.columns), *shown])
-    more = len(samples.rows) - len(shown)
-    return [*lines, f"  and {more:,} rows more: --json has all of them"] if more else lines
+        found = (median(cells), p10(cells), p90(cells), cov(cells))
+        figures.append((printable(name), str(len(cells)), *map(_figure, found)))
+    rows = [tuple(map(printable, samples.columns))]
+    rows += [tuple(map(_cell, row)) for row in samples.rows[:_SHOWN_ROWS]]
+    lines = [*columns(figures), "", *columns(rows)]
+    more = len(samples.rows) - _SHOWN_ROWS
+    if more > 0:
+        lines.append(f"and {more:,} rows more: --json has all of them")
+    return [f"samples  {len(samples.rows):,} rows", *(f"  {line}".rstrip() for line in lines)]
 
 
 def _figure(value: float | None) -> str:
