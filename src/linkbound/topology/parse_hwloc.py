@@ -180,7 +180,7 @@ class _Reader:
             with_os_devices(function, self.os_devices.get(bus_id, {}))
             for bus_id, function in self.functions.items()
         ]
-        sorted_gpus, others = sort_functions(named)
+        sorted_gpus, others = sort_functions(named, source)
         links, note = nvlinks_of(root, self.end_of)
         gpus = numbered(tuple(self.filled(gpu, links) for gpu in sorted_gpus), self.os_devices)
         devices = (*self.tops.values(), *others)

@@ -18,6 +18,7 @@ from linkbound.topology.pci import (
     host_bridge,
     host_bridge_key,
     parse_gt_per_s,
+    refuse_too_many,
     sort_functions,
 )
 from linkbound.topology.types import DeviceKind, Gpu, Machine, PcieLink
@@ -178,6 +179,7 @@ def _facts(class_name: str, name: str, own: str) -> dict[str, str]:
 def _machine(
     functions: list[PciFunction], buses: dict[str, tuple[int, int]], source: str
 ) -> Machine:
+    refuse_too_many(functions, source)
     whole = any(function.bus_id.endswith(_FIRST_FUNCTION) for function in functions)
     placed, notes = [], []
     for function in functions:
@@ -185,7 +187,7 @@ def _machine(
         if not direct:
             notes.append(_gap(function.bus_id, parent))
         placed.append(structs.replace(function, parent=parent))
-    gpus, others = sort_functions(placed)
+    gpus, others = sort_functions(placed, source)
     roots = sorted({f.parent for f in placed if f.parent and f.parent.startswith("pci")})
     devices = (*map(host_bridge, roots), *others)
     return Machine(

@@ -20,7 +20,7 @@ from linkbound.topology.pci import PciFunction, host_bridge, sort_functions
 from linkbound.topology.types import DeviceKind, Machine
 from linkbound.values import Value
 
-_ROOT = re.compile(r"^[\s|]*[-+\\][-+]?-\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-", re.IGNORECASE)
+_ROOT = re.compile(r"^[\s|]*[-+\\]{1,3}\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-", re.IGNORECASE)
 _BUS = re.compile(r"\[(?:([0-9a-f]{4,8}):)?([0-9a-f]{2})(?:-[0-9a-f]{2})?\]", re.IGNORECASE)
 _SLOT = re.compile(r"([0-9a-f]{2})\.([0-7])(?![0-9a-f.])", re.IGNORECASE)
 _ART = " |+-\\`\t"
@@ -69,7 +69,7 @@ def parse_pci_tree(text: str, source: str) -> Machine:
             why="A tree starts with a root bus such as `-[0000:00]-+-00.0`.",
             hint="Write the file with `lspci -tv`.",
         )
-    gpus, others = sort_functions(_function(item) for item in drawn)
+    gpus, others = sort_functions([_function(item) for item in drawn], source)
     devices = (*map(host_bridge, roots), *others)
     return Machine(
         sources=(source,),

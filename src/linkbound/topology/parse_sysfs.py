@@ -58,7 +58,7 @@ def machine_from_attributes(record: Mapping[str, Attributes], source: str) -> Ma
     """
     with_bridges = any(_class_code(said) == CLASS_BRIDGE for said in record.values())
     functions = [_function(address, said, with_bridges) for address, said in record.items()]
-    gpus, others = sort_functions(functions)
+    gpus, others = sort_functions(functions, source)
     devices = (*_tops(functions), *others)
     return Machine(
         sources=(source,),

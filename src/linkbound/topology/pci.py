@@ -1,8 +1,9 @@
 """PCI functions from any source: which of them is a GPU, and how the others sort (M1 M4)."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
+from linkbound.errors import InputError
 from linkbound.topology.types import Device, DeviceKind, Gpu, PcieLink
 from linkbound.values import Value
 
@@ -18,6 +19,9 @@ _ACCELERATOR_CLASS = 0x1200
 _NETWORK_BASE_CLASS = 0x02
 # ATI ES1000 and RN50 drive the console of a server board; they compute nothing.
 _CONSOLE_CHIPS = frozenset({"1002:515e", "1002:5969"})
+
+MAX_FUNCTIONS = 16_384
+MAX_GPUS = 512
 
 GT_PER_S_OF_GENERATION = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 """Transfer rate of each PCIe generation: what NVML counts and lspci prints (PCIe base spec)."""
@@ -109,10 +113,25 @@ def kind_of(function: PciFunction) -> DeviceKind:
     return DeviceKind.OTHER
 
 
+def refuse_too_many(functions: Sequence[PciFunction], source: str) -> None:
+    """Raises InputError where a list is longer than any machine's: pairs grow with its square."""
+    gpus = sum(1 for function in functions if is_gpu(function))
+    if len(functions) > MAX_FUNCTIONS or gpus > MAX_GPUS:
+        raise InputError(
+            f"{source}: {len(functions):,} PCI functions, {gpus:,} of them GPUs.",
+            why=f"No machine has more than {MAX_FUNCTIONS:,} functions or {MAX_GPUS} GPUs.",
+            hint="Check that this is one machine's file.",
+        )
+
+
 def sort_functions(
-    functions: Iterable[PciFunction],
+    functions: Sequence[PciFunction], source: str
 ) -> tuple[tuple[Gpu, ...], tuple[Device, ...]]:
-    """The GPUs, numbered as the makers' tools number them, and all other devices."""
+    """The GPUs, numbered as the makers' tools number them, and all other devices.
+
+    Raises InputError where there are more than any machine has.
+    """
+    refuse_too_many(functions, source)
     ordered = sorted(functions, key=lambda function: _place(function.bus_id))
     computing = [function for function in ordered if is_gpu(function)]
     # nvidia-smi counts NVIDIA's in bus order and sees no others.
