@@ -91,6 +91,12 @@ def test_far_ends_are_bus_ids() -> None:
     assert [link.remote for link in gpu.nvlinks] == ["0004:05:00.0", "0000:c4:00.0"]
 
 
+def test_far_ends_that_a_guest_cannot_see_are_unknown() -> None:
+    text = "GPU 0: NVIDIA H200\n\t Link 0: Remote Device FFFFFFFF:FF:FF.0: Link 0\n"
+    (gpu,) = parse_nvlink_status(text, "x").gpus
+    assert gpu.nvlinks == (NvLink(index=0),)
+
+
 def test_a_gpu_without_nvlink_is_noted() -> None:
     text = "GPU 0: L4\n\t NVML: Unable to retrieve NVLink information as all links are inActive\n"
     machine = parse_nvlink_status(text, "x")

@@ -25,7 +25,7 @@ class FakeNvml:
         self.links = 3
         self.status = {0: 0, 1: 0, 2: 0, 3: 0, 4: 5}
         self.remote_kind = 2
-        self.remote_bus = "0FFFFFFF:FF:FF.0"
+        self.remote_bus = "FFFFFFFF:FF:FF.0"
         self.asked: list[tuple[str, tuple[Any, ...]]] = []
 
     def ask(self, function: str, *arguments: Any) -> Any:

@@ -11,7 +11,7 @@ from msgspec import structs
 from linkbound.topology.identifiers import list_of_cpus, normal_bus_id
 from linkbound.topology.labels import NVSWITCH, derive_pairs
 from linkbound.topology.nvml_ask import Asker, Nvml, NvmlRefused
-from linkbound.topology.pci import GT_PER_S_OF_GENERATION, identifying_uuid
+from linkbound.topology.pci import GT_PER_S_OF_GENERATION, far_end_bus_id, identifying_uuid
 from linkbound.topology.types import (
     Capability,
     Gpu,
@@ -62,8 +62,6 @@ _VALUE_NAMES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _AFFINITY_WORDS = 64
 _SCOPE_NODE = 0
 _NO_SUCH_LINK = frozenset({"not supported", "invalid argument"})
-_UNSEEN_DOMAIN = 0xFFFF
-"""A guest sees its switches under domain fffffff: no address that tells them apart."""
 
 
 def read_nvml(nvml: Nvml) -> Machine:
@@ -210,9 +208,7 @@ def _remote(asker: Asker, handle: Any, index: int, label: str) -> str | None:
     about = f"{label} link {index}"
     kind = asker.fact(about, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, index)
     pci = asker.fact(about, "nvmlDeviceGetNvLinkRemotePciInfo", handle, index)
-    bus_id = normal_bus_id(_text(pci.busId) or "") if pci else None
-    if bus_id is not None and int(bus_id.split(":")[0], 16) > _UNSEEN_DOMAIN:
-        bus_id = None
+    bus_id = far_end_bus_id(_text(pci.busId) or "") if pci else None
     if kind == _REMOTE_IS_SWITCH:
         return f"{NVSWITCH} {bus_id}" if bus_id else NVSWITCH
     return bus_id

@@ -1,4 +1,4 @@
-"""`nvidia-smi nvlink` with `--status`, `-c` (capabilities) or `-p` (far ends): links per GPU (M1).
+"""`nvidia-smi nvlink` with `--status`, `-c` (capabilities) or `-R` (far ends): links per GPU (M1).
 
 An inactive link stays in the list: whether it should be up is a finding's business.
 """
@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import structs
 
 from linkbound.errors import InputError
-from linkbound.topology.identifiers import normal_bus_id
-from linkbound.topology.pci import identifying_uuid
+from linkbound.topology.pci import far_end_bus_id, identifying_uuid
 from linkbound.topology.types import Gpu, Machine, NvLink
 
 _GPU = re.compile(r"^\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: (GPU-[0-9a-fA-F-]{1,60})\))?\s*$")
@@ -86,7 +85,7 @@ def _finish(gpus: list[Gpu], links: Links) -> None:
 def _link(index: int, said: Mapping[str, str]) -> NvLink:
     state = said.get("state", "")
     rate = _RATE.match(state)
-    remote = normal_bus_id(said["remote"]) if "remote" in said else None
+    remote = far_end_bus_id(said["remote"]) if "remote" in said else None
     return NvLink(
         index=index,
         active=True if rate else False if state == _INACTIVE else None,

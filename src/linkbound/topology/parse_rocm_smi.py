@@ -19,7 +19,7 @@ from linkbound.topology.types import (
 )
 
 _SECTION = re.compile(r"^=+ ?([A-Za-z][^=]{0,60}?) ?=+\s*$")
-_LABEL = re.compile(r"^(?:GPU|DRM)(\d{1,3})$")
+_LABEL = re.compile(r"^GPU(\d{1,3})$")
 _NUMA = re.compile(r"^GPU\[(\d{1,3})\]\s*:\s*\(Topology\) Numa (Node|Affinity):\s*(-?\d{1,5})\s*$")
 _WEIGHT = "Weight between two GPUs"
 _HOPS = "Hops between two GPUs"

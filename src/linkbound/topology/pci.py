@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from linkbound.errors import InputError
+from linkbound.topology.identifiers import normal_bus_id
 from linkbound.topology.types import Device, DeviceKind, Gpu, PcieLink
 from linkbound.values import Value
 
@@ -26,6 +27,7 @@ MAX_GPUS = 512
 GT_PER_S_OF_GENERATION = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 """Transfer rate of each PCIe generation: what NVML counts and lspci prints (PCIe base spec)."""
 
+_LAST_REAL_DOMAIN = 0xFFFF
 _SPEED = re.compile(r"(\d{1,4}(?:\.\d{1,4})?) ?GT/s")
 _NO_IDENTITY = re.compile(r"^GPU-[0-]+$")
 
@@ -75,6 +77,14 @@ def numa_device(node: int, *, parent: str | None = None) -> Device:
         parent=parent,
         numa_node=node,
     )
+
+
+def far_end_bus_id(text: str) -> str | None:
+    """Bus id of a link's far end; None for FFFFFFFF:FF:FF.0, which guests see for hidden ones."""
+    bus_id = normal_bus_id(text)
+    if bus_id is None or int(bus_id.split(":")[0], 16) > _LAST_REAL_DOMAIN:
+        return None
+    return bus_id
 
 
 def parse_gt_per_s(text: str) -> float | None:
