@@ -18,6 +18,7 @@ from linkbound.topology.pci import (
     host_bridge,
     host_bridge_key,
     parse_gt_per_s,
+    refuse_too_long,
     refuse_too_many,
     sort_functions,
 )
@@ -53,6 +54,7 @@ _KEPT = ("LnkCap", "LnkSta", "ACSCap", "ACSCtl", "Kernel driver in use", "Physic
 
 def parse_lspci(text: str, source: str) -> Machine:
     """The machine that a listing (tree or verbose) shows. Raises InputError for other text."""
+    refuse_too_long(text, source)
     if looks_like_tree(text):
         return parse_pci_tree(text, source)
     blocks = list(_blocks(text))

@@ -9,7 +9,11 @@ from collections.abc import Iterable, Mapping
 from msgspec import structs
 
 from linkbound.errors import InputError
-from linkbound.topology.pci import far_end_bus_id, identifying_uuid
+from linkbound.topology.pci import (
+    far_end_bus_id,
+    identifying_uuid,
+    refuse_too_long,
+)
 from linkbound.topology.types import Gpu, Machine, NvLink
 
 _GPU = re.compile(r"^\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: (GPU-[0-9a-fA-F-]{1,60})\))?\s*$")
@@ -29,6 +33,7 @@ Links = dict[int, dict[str, str]]
 
 def parse_nvlink_status(text: str, source: str) -> Machine:
     """GPUs with their NVLinks, rates in bytes/s of one direction. Raises InputError without any."""
+    refuse_too_long(text, source)
     gpus: list[Gpu] = []
     notes: list[str] = []
     links: Links = {}

@@ -25,7 +25,6 @@ _BUS = re.compile(r"\[(?:([0-9a-f]{4,8}):)?([0-9a-f]{2})(?:-[0-9a-f]{2})?\]", re
 _SLOT = re.compile(r"([0-9a-f]{2})\.([0-7])(?![0-9a-f.])", re.IGNORECASE)
 _ART = " |+-\\`\t"
 _BELOW = "-["
-MAX_LINES = 200_000
 
 
 class _Bus(Value, frozen=True, kw_only=True):
@@ -57,7 +56,7 @@ def parse_pci_tree(text: str, source: str) -> Machine:
     roots: dict[str, None] = {}
     drawn: list[_Drawn] = []
     open_buses: list[_Bus] = []
-    for line in text.splitlines()[:MAX_LINES]:
+    for line in text.splitlines():
         for item in _scan(line, open_buses):
             if isinstance(item, _Drawn):
                 drawn.append(item)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from linkbound.errors import InputError
+from linkbound.topology.pci import refuse_too_long
 from linkbound.topology.types import (
     Capability,
     Gpu,
@@ -35,6 +36,7 @@ Cells = dict[tuple[str, str], str]
 
 def parse_rocm_smi(text: str, source: str) -> Machine:
     """The GPUs and ordered pairs of `--showtopo`. Raises InputError where no section is found."""
+    refuse_too_long(text, source)
     sections = dict(_sections(text))
     matrices = {name: _matrix(lines) for name, lines in sections.items() if name in _KNOWN}
     numa, affinity = _numa(sections.get(_NUMA_NODES, []))

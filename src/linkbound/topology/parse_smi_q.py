@@ -8,7 +8,11 @@ from collections.abc import Iterator, Mapping
 
 from linkbound.errors import InputError
 from linkbound.topology.identifiers import normal_bus_id
-from linkbound.topology.pci import GT_PER_S_OF_GENERATION, identifying_uuid
+from linkbound.topology.pci import (
+    GT_PER_S_OF_GENERATION,
+    identifying_uuid,
+    refuse_too_long,
+)
 from linkbound.topology.types import Gpu, Machine, PcieLink
 
 _GPU = re.compile(r"^GPU ([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s*$", re.IGNORECASE)
@@ -60,6 +64,7 @@ Path = tuple[str, ...]
 
 def parse_smi_q(text: str, source: str) -> Machine:
     """The machine behind `nvidia-smi -q`. Raises InputError where nothing of it is found."""
+    refuse_too_long(text, source)
     host: dict[str, str] = {}
     gpus: list[Gpu] = []
     for bus_id, lines in _blocks(text):

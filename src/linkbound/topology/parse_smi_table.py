@@ -6,6 +6,7 @@ from msgspec import structs
 
 from linkbound.errors import InputError
 from linkbound.topology.identifiers import normal_bus_id
+from linkbound.topology.pci import refuse_too_long
 from linkbound.topology.types import Gpu, Machine
 
 _HEADING = re.compile(r"NVIDIA-SMI\s+\S{1,20}\s+Driver Version: (\S{1,20})")
@@ -21,6 +22,7 @@ _CUT = "..."
 
 def parse_smi_table(text: str, source: str) -> Machine:
     """The machine in the table that `nvidia-smi` prints. Raises InputError without any row."""
+    refuse_too_long(text, source)
     host: dict[str, str] = {}
     gpus: list[Gpu] = []
     for line in text.splitlines():

@@ -23,6 +23,7 @@ _CONSOLE_CHIPS = frozenset({"1002:515e", "1002:5969"})
 
 MAX_FUNCTIONS = 16_384
 MAX_GPUS = 512
+MAX_CHARS = 8 * 1024**2
 
 GT_PER_S_OF_GENERATION = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 """Transfer rate of each PCIe generation: what NVML counts and lspci prints (PCIe base spec)."""
@@ -121,6 +122,16 @@ def kind_of(function: PciFunction) -> DeviceKind:
     if code is not None and code >> 8 == _NETWORK_BASE_CLASS:
         return DeviceKind.NIC
     return DeviceKind.OTHER
+
+
+def refuse_too_long(text: str, source: str) -> None:
+    """Raises InputError for more text than a listing of any one machine has."""
+    if len(text) > MAX_CHARS:
+        raise InputError(
+            f"{source}: {len(text):,} characters.",
+            why=f"A listing of one machine's devices is below {MAX_CHARS:,}.",
+            hint="Check that this is the file you meant.",
+        )
 
 
 def refuse_too_many(functions: Sequence[PciFunction], source: str) -> None:
