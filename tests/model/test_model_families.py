@@ -13,6 +13,7 @@ TOTALS = {
     "mistral-7b": 7_241_732_096,
     "gemma-2-2b": 2_614_341_888,
     "gemma-3-1b": 999_885_952,
+    "gemma-3-4b": 3_880_263_168,
     "phi-3-mini-4k": 3_821_079_552,
     "falcon-7b": 6_921_720_704,
     "deepseek-v2-lite": 15_706_484_224,
@@ -111,6 +112,8 @@ def test_override_takes_the_place_of_a_key_at_either_level():
 def test_override_that_changes_nothing_is_an_error():
     with pytest.raises(InputError, match="hiden_size=64 changes nothing"):
         small({"hiden_size": "64"})
+    with pytest.raises(InputError, match="compress_ratios=null changes nothing"):
+        small({"compress_ratios": "null"})
 
 
 def test_heads_may_be_left_out_for_multi_head_attention():

@@ -59,6 +59,8 @@ class Family(Value, frozen=True, kw_only=True):
     """q_proj holds a gate beside the queries: twice the rows."""
     windows: WindowRule = WindowRule.NONE
     window_pattern: int | None = None
+    defaults: Mapping[str, int] = {}
+    """Dimensions that files of the family may leave to the class that reads them."""
 
 
 _QWEN2 = Family(qkv_bias=True, o_bias=False, windows=WindowRule.LATER)
@@ -70,6 +72,12 @@ _GEMMA3 = Family(
     tied=True,
     windows=WindowRule.PATTERN,
     window_pattern=6,
+    defaults={
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+    },
 )
 _MISTRAL = Family(windows=WindowRule.ALL)
 _FALCON = Family(gated=False, tied=True, norm_bias=True, parallel=True)

@@ -36,6 +36,13 @@ def read_gguf(path: Path) -> ModelShape:
     return shape_from_headers(headers, path.stem)
 
 
+def gguf_models(directory: Path) -> list[Path]:
+    """The models in a directory, one file each; projectors (mmproj) and later parts left out."""
+    files = [file for file in sorted(directory.glob("*.gguf")) if "mmproj" not in file.name]
+    parts = [(file, _PART.match(file.name)) for file in files]
+    return [file for file, named in parts if named is None or int(named["number"]) == 1]
+
+
 def _header(path: Path) -> Header:
     try:
         with path.open("rb") as stream:
@@ -105,8 +112,14 @@ def _by_block(
     empty = next((index for index, block in enumerate(blocks) if not block), None)
     if empty is not None:
         raise damaged(keys.source, f"it has no tensor of layer {empty}")
-    counted = count - keys.prediction_layers
-    return blocks[:counted], outside
+    counted = [block for block in blocks if not _predicts(block)]
+    if len(counted) < count:
+        keys.note("Layers for multi-token prediction are in the file and not counted.")
+    return counted, outside
+
+
+def _predicts(block: list[tuple[str, Tensor]]) -> bool:
+    return any(short.startswith("nextn.") for short, _ in block)
 
 
 def _names(block: list[tuple[str, Tensor]]) -> Mapping[str, Tensor]:

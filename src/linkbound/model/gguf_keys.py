@@ -41,15 +41,17 @@ class Keys:
         unknown = tuple(f"{name}.{key}" for key in _UNKNOWN if self._raw(key))
         if unknown:
             raise _without_override(refused(source, unknown))
-        self.prediction_layers = self._count("nextn_predict_layers", 0, least=0)
+        self._notes: list[str] = []
         self.context = self._optional("context_length")
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence on what the file leaves open, or what is left out."""
+        self._notes.append(sentence)
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """What the keys leave open."""
-        gaps = []
-        if self.prediction_layers:
-            gaps.append("Layers for multi-token prediction are in the file and not counted.")
+        gaps = list(self._notes)
         if self._optional("ssm.state_size"):
             gaps.append(
                 "Recurrent state is taken as float32, with kernel - 1 inputs of a convolution."

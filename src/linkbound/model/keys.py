@@ -14,7 +14,7 @@ TEXT_LIMIT_BYTES = 64 * 1024 * 1024
 """The largest real configuration is under 1 MB; past this the file is something else."""
 COUNT_LIMIT = 1 << 26
 """No dimension of a model reaches this; a larger number is a damaged or hostile file."""
-LAYER_LIMIT = 4096
+LAYER_LIMIT = 1024
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -69,11 +69,18 @@ _HARMLESS = frozenset(
 class Config:
     """The keys of one configuration; remembers which were asked for."""
 
-    def __init__(self, keys: Mapping[str, object], source: str, outer: Mapping[str, object]):
+    def __init__(
+        self,
+        keys: Mapping[str, object],
+        source: str,
+        outer: Mapping[str, object],
+        in_file: frozenset[str],
+    ):
         self.source = source
         self._keys = keys
         self._outer = outer
         self._asked: set[str] = set()
+        self._in_file = in_file
 
     def raw(self, key: str) -> object:
         """The value as it stands; None where it is absent or null."""
@@ -84,6 +91,12 @@ class Config:
         """The value beside a nested language model, where a multimodal file has one."""
         self._asked.add(key)
         return self._outer.get(key)
+
+    def assume(self, defaults: Mapping[str, int]) -> tuple[str, ...]:
+        """Take a value for each key that is absent or null; returns the keys that needed one."""
+        missing = {key: value for key, value in defaults.items() if self._keys.get(key) is None}
+        self._keys = {**self._keys, **missing}
+        return tuple(missing)
 
     def found(self, name: str) -> str | None:
         """The first alias of `name` that has a value."""
@@ -169,7 +182,9 @@ class Config:
 
     def check_overrides(self, overrides: Mapping[str, str]) -> None:
         """Refuse an override that changed nothing the reader looks at."""
-        unused = [key for key in overrides if key not in self._asked and not _DECISIVE.search(key)]
+        # A key that is set aside (KEY=null) is not asked for, but would have refused the model.
+        removed = {key for key in self._in_file if _DECISIVE.search(key)}
+        unused = [key for key in overrides if key not in self._asked | removed]
         if unused:
             raise InputError(
                 f"--override {unused[0]}={overrides[unused[0]]} changes nothing in {self.source}.",
@@ -209,7 +224,7 @@ def refused(source: str, keys: tuple[str, ...], meaning: str = "") -> ModelRefus
         f"{source} has {named}{meaning}, which this reader does not know.",
         keys=keys,
         why="Such a key changes what is cached or stored, so every size could be wrong.",
-        hint="To read the model as if a key was not there: " + f"--override {keys[0]}=null.",
+        hint=f"--override {keys[0]}=null reads the model as if the key was not there; one for each.",
     )
 
 
@@ -254,7 +269,7 @@ def load_config(text: str, source: str, overrides: Mapping[str, str]) -> Config:
     outer = dict(load_json(text, source))
     name = next((key for key in NESTED if isinstance(outer.get(key), dict)), None)
     if name is None:
-        return Config({**outer, **_parsed(overrides)}, source, {})
+        return Config({**outer, **_parsed(overrides)}, source, {}, frozenset(outer))
     inner = outer.pop(name)
     if name == "thinker_config" and isinstance(inner, dict):
         inner = inner.get("text_config", inner)
@@ -262,7 +277,8 @@ def load_config(text: str, source: str, overrides: Mapping[str, str]) -> Config:
         inner = {}
     stated = {key: value for key, value in inner.items() if value is not None}
     parsed = _parsed(overrides)
-    return Config({**outer, **stated, **parsed}, source, {**outer, **parsed})
+    in_file = frozenset((*outer, *inner))
+    return Config({**outer, **stated, **parsed}, source, {**outer, **parsed}, in_file)
 
 
 def _parsed(overrides: Mapping[str, str]) -> dict[str, object]:

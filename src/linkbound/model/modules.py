@@ -12,7 +12,7 @@ from linkbound.model.keys import shorten
 
 # A foreign list can hold anything: past these sizes matching it would take minutes, not
 # milliseconds. Real lists use a handful of globs and regular expressions of one or two stars.
-GLOB_LIMIT = 256
+GLOB_LIMIT = 64
 REGEX_LIMIT = 64
 REGEX_LENGTH_LIMIT = 256
 REGEX_REPEAT_LIMIT = 3

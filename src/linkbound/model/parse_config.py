@@ -113,7 +113,12 @@ class _Reader:
                 f"model_type {self.model_type or 'is absent and'} is not in the list of known "
                 "families; biases, norms and ties are taken as in Llama."
             )
-        return family or Family()
+            return Family()
+        self.gaps += [
+            f"{key} is not stated; the family's default is taken: {family.defaults[key]}."
+            for key in self.config.assume(family.defaults)
+        ]
+        return family
 
     def _plain_bits(self) -> float:
         stated = self.config.text("dtype")
@@ -121,7 +126,8 @@ class _Reader:
             self.gaps.append("The file states no dtype; 16 bits are taken.")
             return 16
         bits = DTYPE_BITS.get(stated.removeprefix("torch."))
-        return self.config.wrong("dtype", stated, "a type of floats") if bits is None else bits
+        key = self.config.found("dtype") or "dtype"
+        return self.config.wrong(key, stated, "a type of floats") if bits is None else bits
 
     def _layer(self, index: int, plan: LayerPlan) -> Layer:
         mixer, ffn, parts = self._block(plan)

@@ -230,13 +230,13 @@ class _Reader:
         return value
 
     def _group(self, default: int) -> int | None:
-        value = self.table.get("group_size", self.table.get("q_group_size", default))
+        key = "q_group_size" if "q_group_size" in self.table else "group_size"
         # -1 stands for one scale a whole row.
-        return None if value == -1 else self._size("group_size", default)
+        return None if self.table.get(key) == -1 else self._size(key, default)
 
     def _cache_bits(self) -> float | None:
         stated = self.table.get("kv_cache_scheme") or self.table.get("kv_cache_quant_algo")
-        if stated is None:
+        if stated is None or stated in ("none", "NONE"):
             return None
         if isinstance(stated, dict):
             bits = stated.get("num_bits")

@@ -8,7 +8,7 @@ import msgspec
 
 from linkbound.errors import InputError
 from linkbound.model.files import read_text
-from linkbound.model.gguf import read_gguf
+from linkbound.model.gguf import gguf_models, read_gguf
 from linkbound.model.parse_config import parse_config
 from linkbound.model.safetensors import check_against_headers, stored_bytes
 from linkbound.model.types import ModelShape
@@ -28,6 +28,8 @@ def read_model(path_or_name: str, overrides: Mapping[str, str] | None = None) ->
     Raises InputError for anything else, ModelRefused for keys that are not understood.
     """
     overrides = overrides or {}
+    if not path_or_name:
+        raise _no_model(path_or_name)
     if path_or_name in bundled_names():
         return _bundled(path_or_name, overrides)
     path = Path(path_or_name)
@@ -60,9 +62,16 @@ def _bundled(name: str, overrides: Mapping[str, str]) -> ModelShape:
 def _directory(path: Path, overrides: Mapping[str, str]) -> ModelShape:
     config = path / "config.json"
     if not config.is_file():
-        parts = sorted(path.glob("*.gguf"))
-        if parts:
-            return _gguf(parts[0], overrides)
+        found = gguf_models(path)
+        if len(found) == 1:
+            return _gguf(found[0], overrides)
+        if found:
+            names = ", ".join(file.name for file in found[:6])
+            raise InputError(
+                f"{path} holds {len(found)} models: {names}.",
+                why="They differ in size.",
+                hint="Give one of the files.",
+            )
         raise InputError(
             f"{path} has no config.json and no .gguf file.",
             why="The sizes of a model are in one of them.",

@@ -63,6 +63,7 @@ def _tensor(name: str, entry: object, source: str) -> StoredTensor:
             isinstance(dtype, str)
             and isinstance(offsets, list)
             and len(offsets) == 2
+            and len(numbers) >= 2
             and all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
             and offsets[0] <= offsets[1]
         ):
