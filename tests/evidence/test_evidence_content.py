@@ -72,6 +72,7 @@ records = st.builds(
 )
 
 
+@settings(max_examples=50)
 @given(records)
 def test_written_and_read_back(record: Record) -> None:
     stored = to_stored(record)
@@ -98,6 +99,7 @@ def test_the_published_schema_is_the_code() -> None:
     assert published.read_text() == record_schema_text(), "docs/evidence.md says how to write it"
 
 
+@settings(max_examples=60)
 @given(records, st.data())
 def test_any_other_text_is_refused(record: Record, data: st.DataObject) -> None:
     stored = to_stored(record)

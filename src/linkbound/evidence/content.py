@@ -53,7 +53,7 @@ def from_stored(record_id: str, content: str, rows: Sequence[str], source: str) 
                 f"{source} has {len(rows)} rows of samples and no columns for them.",
                 why="The rows cannot be told apart.",
             )
-        plain["samples"]["rows"] = [read_json(row, source) for row in rows]
+        plain["samples"]["rows"] = read_json(f"[{','.join(rows)}]", source)
     return record_with_id(record_id, plain, source)
 
 

@@ -11,6 +11,10 @@ import msgspec
 from linkbound.values import Value
 
 SCHEMA_VERSION = 1
+# Not msgspec's encoder: it writes NaN as null, so that a broken number would read as absent.
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 
 
 class Reason(Value, frozen=True, kw_only=True):
@@ -114,12 +118,7 @@ class Record(Value, frozen=True, kw_only=True):
 
 def canonical_json(value: object) -> bytes:
     """JSON with sorted keys and no spaces. Raises ValueError for NaN and infinity."""
-    plain = msgspec.to_builtins(value, str_keys=True)
-    # msgspec would write NaN as null, so that a broken number turned into "absent".
-    text = json.dumps(
-        plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return text.encode()
+    return _CANONICAL.encode(msgspec.to_builtins(value, str_keys=True)).encode()
 
 
 def as_read_back(record: Record) -> Record:
