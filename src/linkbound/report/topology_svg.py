@@ -3,6 +3,7 @@
 Drawn by us, so that it needs no network, no script and no font: it opens in ten years.
 """
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -16,7 +17,7 @@ LEAF_WIDTH = 108
 GAP = 8
 LAYER_HEIGHT = 28
 LAYER_GAP = 10
-LEAF_HEIGHT = 76
+LEAF_HEIGHT = 92
 LINE_HEIGHT = 16
 LANE_HEIGHT = 22
 CELL_WIDTH = 50
@@ -142,7 +143,7 @@ def _gpu_box(gpu: Gpu, x: int, y: int) -> Box:
     slot = ""
     if pcie is not None and pcie.max_gt_per_s is not None:
         slot = f"{pcie.max_gt_per_s:g} GT/s" + (f" x{pcie.max_width}" if pcie.max_width else "")
-    lines = (gpu.label, *_wrapped(model)[:2], slot)
+    lines = (gpu.label, *_wrapped(model)[:3], slot)
     facts = (gpu.label, gpu.model, gpu.uuid, gpu.bus_id, slot)
     return Box(
         x=x,
@@ -169,14 +170,14 @@ def _nic_box(nics: Sequence[Branch], x: int, y: int) -> Box:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Words of a name in lines that fit a leaf."""
+    """A name in lines that fit a leaf, broken at spaces and behind hyphens."""
     lines: list[str] = []
-    for word in text.split():
-        if lines and (len(lines[-1]) + 1 + len(word)) * CHAR_WIDTH <= LEAF_WIDTH - 8:
-            lines[-1] += f" {word}"
+    for part in re.findall(r"[^\s-]*-|[^\s-]+\s*", text):
+        if lines and (len(lines[-1]) + len(part.rstrip())) * CHAR_WIDTH <= LEAF_WIDTH - 8:
+            lines[-1] += part
         else:
-            lines.append(_fitted(word, LEAF_WIDTH))
-    return lines
+            lines.append(part)
+    return [_fitted(line.rstrip(), LEAF_WIDTH) for line in lines]
 
 
 def _short(text: str, width: int) -> str:

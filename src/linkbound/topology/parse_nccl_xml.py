@@ -51,7 +51,7 @@ def parse_nccl_xml(text: str, source: str) -> Machine:
     A graph file (`<graphs>`) is no machine: it gives notes and no GPUs. A file that is cut off
     gives what its complete elements say.
     """
-    root, cut = load_xml_start(text, source)
+    root, cut, unfinished = load_xml_start(text, source)
     notes = [] if cut is None else [f"{cut} What was complete before the cut was read."]
     if root.tag == "graphs":
         return Machine(sources=(source,), notes=(*_graph_notes(root, source), *notes))
@@ -63,7 +63,7 @@ def parse_nccl_xml(text: str, source: str) -> Machine:
         )
     if root.tag != "system":
         notes.append(f"{source} is a fragment: it begins with <{root.tag}>, not with <system>.")
-    reader = _Reader()
+    reader = _Reader(unfinished)
     reader.walk(root)
     if not reader.gpus:
         raise InputError(
@@ -77,7 +77,8 @@ def parse_nccl_xml(text: str, source: str) -> Machine:
 class _Reader:
     """Collects the elements of one file on the way down its tree."""
 
-    def __init__(self) -> None:
+    def __init__(self, unfinished: Sequence[Element]) -> None:
+        self.unfinished = unfinished
         self.devices: dict[str, Device] = {}
         self.gpus: dict[str, Gpu] = {}
         self.masks: dict[int, frozenset[int]] = {}
@@ -100,7 +101,11 @@ class _Reader:
             elif element.tag == "pci":
                 kind = pci_kind(element)
                 if kind is DeviceKind.GPU:
-                    self.gpu(element, above, node)
+                    if any(element is open_one for open_one in self.unfinished):
+                        # Links after the cut are unknown, so its labels would be wrong.
+                        self.notes.append("The last GPU is cut off in the middle: left out.")
+                    else:
+                        self.gpu(element, above, node)
                     continue
                 if kind is DeviceKind.NIC:
                     self.nic(element, element, above, node)

@@ -3,6 +3,7 @@
 Every XML reader of this layer goes through here (M4).
 """
 
+from typing import NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
@@ -34,19 +35,27 @@ def load_xml(data: bytes | str, source: str) -> Element:
     return loader.builder.close()
 
 
-def load_xml_start(data: bytes | str, source: str) -> tuple[Element, str | None]:
-    """The root with every element that is complete, and why the rest is missing (None: it is not).
+class XmlStart(NamedTuple):
+    """As much of a document as is there."""
 
-    Raises InputError where not even the root element began.
-    """
+    root: Element
+    cut: str | None
+    """Where it was cut off; None if it is complete."""
+    unfinished: tuple[Element, ...]
+    """Elements that the cut left open: what they say is not all that they said."""
+
+
+def load_xml_start(data: bytes | str, source: str) -> XmlStart:
+    """A document that may be cut off. Raises InputError where not even the root began."""
     loader = _Loader(source)
     try:
         loader.feed(_as_bytes(data, source), data)
     except XmlCutOff as error:
         if not loader.open:
             raise
-        return loader.close_what_is_open(), error.seen
-    return loader.builder.close(), None
+        unfinished = tuple(loader.open)
+        return XmlStart(loader.close_what_is_open(), error.seen, unfinished)
+    return XmlStart(loader.builder.close(), None, ())
 
 
 class _Loader:
