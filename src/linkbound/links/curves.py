@@ -62,7 +62,8 @@ def find_all(
     launch: Launch,
     implementation: str | None = None,
 ) -> tuple[Curve, ...]:
-    """Curves of `operation` alone on the machine that hold in `arm`; NCCL's first, then by name.
+    """Curves of `operation` alone on the machine that hold in `arm`: NCCL's first, then by name,
+    then in the order given.
 
     Ranks of a collective match in any order; a copy matches in its direction only.
     """
@@ -196,7 +197,7 @@ def _members(operation: Operation, group: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(group)) if operation in _COLLECTIVE else tuple(group)
 
 
-def _preference(curve: Curve, arm: Arm | None) -> tuple[bool, bool, bool, str, int, str]:
+def _preference(curve: Curve, arm: Arm | None) -> tuple[bool, bool, bool, str, int]:
     """NCCL is what every runtime falls back to; a sweep of sizes before a single size."""
     key = curve.key
     return (
@@ -205,5 +206,4 @@ def _preference(curve: Curve, arm: Arm | None) -> tuple[bool, bool, bool, str, i
         len(curve.points) == 1,
         key.implementation,
         -len(curve.points),
-        key.method,
     )

@@ -32,8 +32,8 @@ _REASON = {
 def path_of(log: NcclLog) -> PathSummary:
     """The path of all channels in `log`: unknown, with the reason, where none is shown."""
     because = _off_because(log)
-    kinds = {_PATH.get(transport.kind, LogPath.UNKNOWN) for transport in log.transports}
-    if not log.transports or kinds == {LogPath.UNKNOWN}:
+    kinds = {_PATH[pair.kind] for pair in log.transports if pair.kind in _PATH}
+    if not kinds:
         return PathSummary(
             path=LogPath.UNKNOWN,
             pairs=log.transports,

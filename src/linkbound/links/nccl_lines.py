@@ -19,7 +19,8 @@ _CHANNEL = re.compile(
     r"(?:Channel|Ring) (?P<channel>\d{1,4}(?:/\d{1,4})?) ?: "
     r"(?P<src>\d{1,6})(?:\[(?P<src_device>[0-9a-fA-F]{1,12})\])? -> "
     r"(?P<dst>\d{1,6})(?:\[(?P<dst_device>[0-9a-fA-F]{1,12})\])? "
-    r"(?:\[(?:send|receive)\] )?via (?P<via>.+?)(?: comm 0x[0-9a-fA-F]+ nRanks \d+)?\s*$"
+    r"(?:\[(?:send|receive)\] )?via (?P<via>direct shared memory|\w+/.+?)"
+    r"(?: comm 0x[0-9a-fA-F]+ nRanks \d+)?\s*$"
 )
 _RING = re.compile(r"(?:Channel|Ring) \d{1,4}(?:/\d{1,4})? ?:((?: +\d{1,6})+)\s*$")
 _CHAIN = re.compile(r"(?:Ring|Tree) \d{1,4} : -?\d+ -> -?\d+ -> [-\d/]+\s*$")

@@ -54,6 +54,7 @@ class _Log:
         messages = nccl_lines.split_line(raw[:_LONGEST_LINE])
         self.lines += bool(messages or version)
         self.torn += max(0, len(messages) - 1)
+        self.torn += bool(messages) and nccl_lines.is_torn(messages[-1].text)
         for message in messages:
             if message.warning:
                 self.warnings[quote(message.text, 200)] += 1
@@ -81,8 +82,6 @@ class _Log:
             self.nvls = available or bool(self.nvls)
         elif refusal := nccl_lines.refusal_of(text):
             self.refusals[quote(refusal, 200)] += 1
-        elif nccl_lines.is_torn(text):
-            self.torn += 1
         else:
             self._read_graph(text)
 

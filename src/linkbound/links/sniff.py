@@ -29,6 +29,9 @@ from linkbound.values import Value
 LARGEST_FILE_BYTES = 64 * 1024**2
 """A log of 64 ranks with every subsystem stays below this; more is no text about links."""
 
+# Characters in which a mark must stand. Headings and the first log lines come early.
+_MARKS_WITHIN = 4 * 1024**2
+
 _KINDS = (
     "nccl-tests tables, NCCL and RCCL logs, nvbandwidth (text or JSON), p2pBandwidthLatencyTest, "
     "peer-copies.txt and symm-allreduce.txt"
@@ -75,7 +78,7 @@ def read_links(
         text=text, source=source, arm=arm, group=None if group is None else tuple(group)
     )
     for marks, read in _READERS:
-        if marks.search(text):
+        if marks.search(text, 0, _MARKS_WITHIN):
             return read(request)
     raise InputError(
         f"{source}: this is none of the files about links that are understood.",
@@ -212,12 +215,17 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[_Request], LinkEvidence]], ...]
     (re.compile(r"^(?:no_)?peer_access \d+ push ", re.MULTILINE), _read_peer_copies),
     (re.compile(r"^\d{1,15} \{'nccl': ", re.MULTILINE), _read_symm_allreduce),
     (
-        re.compile(r"^Device=\d+ CAN(?:NOT)? Access Peer|P2P=(?:En|Dis)abled \w+ .*Matrix", re.M),
+        re.compile(
+            r"^Device=\d+ CAN(?:NOT)? Access Peer"
+            r"|^(?:\w{1,20} )?P2P=(?:En|Dis)abled \w{1,20} .{0,30}Matrix",
+            re.MULTILINE,
+        ),
         _read_p2p_test,
     ),
     (
         re.compile(
-            r"\A\s*\{[\s\S]{0,2000}?\"nvbandwidth\"|^memcpy (?:CE|SM|local) .*\(column\)|^nvbandwidth Version"
+            r"\A\s*\{[\s\S]{0,2000}?\"nvbandwidth\"|^nvbandwidth Version"
+            r"|^memcpy (?:CE|SM|local) .*\(column\)"
             r"|^(?:Running|Waiving) \w+_(?:ce|sm|copy)\.",
             re.MULTILINE,
         ),
