@@ -223,7 +223,9 @@ def test_a_split_that_cannot_be_has_no_ranks_but_a_reason():
 
 def test_gpus_of_unknown_memory_are_refused_by_name():
     machine = Machine(sources=("topo.txt",), gpus=(Gpu(key="a", label="GPU0"),))
-    with pytest.raises(InputError, match=r"topo\.txt does not say how much memory GPU0 has"):
+    with pytest.raises(
+        InputError, match=r"How much memory GPU0 has is said by none of: topo\.txt\."
+    ):
         fit(LLAMA_8B, Split(), place(Split(), machine), machine, LOAD)
 
 

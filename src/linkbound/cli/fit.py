@@ -51,8 +51,12 @@ def split_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @split_options
-@click.option("--prompt", default=1024, show_default=True, type=click.IntRange(1), help="Tokens.")
-@click.option("--output", default=256, show_default=True, type=click.IntRange(1), help="Tokens.")
+@click.option(
+    "--prompt", default=1024, show_default=True, type=click.IntRange(1), help="Tokens of a prompt."
+)
+@click.option(
+    "--output", default=256, show_default=True, type=click.IntRange(1), help="Tokens of an answer."
+)
 @click.option(
     "--concurrency", default=1, show_default=True, type=click.IntRange(1), help="Sequences at once."
 )
@@ -80,8 +84,7 @@ def command(
 
     shape = read_shape(model, overrides)
     title, found = read_gpus(gpus, machine)
-    check_excluded(found, exclude)
-    splits = chosen_splits(split_texts, len(found.gpus) - len(set(exclude)), shape)
+    splits = chosen_splits(split_texts, count_left(found, exclude), shape)
     load = Load(prompt_tokens=prompt, output_tokens=output, concurrency=concurrency)
     fits = [fit_machine(shape, split, found, load, excluded=exclude) for split in splits]
     if as_json:
@@ -124,16 +127,25 @@ def read_gpus(gpus: str | None, machine: str | None) -> tuple[str, Machine]:
     return f"{name}, memory stated: {gpus}", state_memories(found, gpus)
 
 
-def check_excluded(machine: Machine, excluded: Iterable[str]) -> None:
-    """Refuses a GPU that the machine does not have: a slip would be silent otherwise."""
-    names = {name for gpu in machine.gpus for name in (gpu.key, gpu.label)}
-    for gpu in excluded:
-        if gpu not in names:
+def count_left(machine: Machine, excluded: Iterable[str]) -> int:
+    """GPUs that may be used. Refuses a name that no GPU has, and leaving out all of them."""
+    left = {gpu.label for gpu in machine.gpus}
+    for name in excluded:
+        named = {gpu.label for gpu in machine.gpus if name in (gpu.key, gpu.label)}
+        if not named:
             raise UsageError(
-                f"--exclude {gpu}: no such GPU.",
+                f"--exclude {name}: no such GPU.",
                 why="Nothing would be left out.",
                 hint=f"GPUs here are {', '.join(gpu.label for gpu in machine.gpus)}.",
             )
+        left -= named
+    if not left:
+        raise UsageError(
+            f"Of {len(machine.gpus)} GPUs no GPU is left.",
+            why="A model needs one.",
+            hint="Exclude fewer, or give a machine with --machine or --gpus.",
+        )
+    return len(left)
 
 
 def chosen_splits(texts: Iterable[str], n_gpus: int, shape: ModelShape) -> tuple[Split, ...]:

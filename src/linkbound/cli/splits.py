@@ -8,6 +8,7 @@ import click
 
 from linkbound.cli.fit import (
     chosen_splits,
+    count_left,
     model_document,
     read_gpus,
     read_shape,
@@ -63,7 +64,7 @@ def command(
     """
     shape = read_shape(model, overrides)
     title, found = read_gpus(gpus, machine)
-    splits = chosen_splits(split_texts, len(found.gpus), shape)
+    splits = chosen_splits(split_texts, count_left(found, ()), shape)
     steps = (
         Step(phase=Phase.PREFILL, tokens=prompt, sequences=1),
         Step(phase=Phase.DECODE, tokens=concurrency, sequences=concurrency),

@@ -25,8 +25,8 @@ def render_crossings(
         if listing.problem is not None
     ]
     lines += [
-        "Bytes are the payload of one rank, as nccl-tests counts them; a send is listed for the",
-        "first tensor rank, and replicas do the same at the same time.",
+        "Bytes are the payload of one rank, as nccl-tests counts them; a token is one of a replica.",
+        "A send is listed for the first tensor rank; replicas do the same at the same time.",
     ]
     return "\n".join(lines) + "\n"
 

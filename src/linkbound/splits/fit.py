@@ -87,7 +87,7 @@ def _no_fit(split: Split, reason: str) -> Fit:
 def _capacity_bytes(gpu: Gpu, machine: Machine) -> int:
     if gpu.memory_bytes is None:
         raise InputError(
-            f"{', '.join(machine.sources)} does not say how much memory {gpu.label} has.",
+            f"How much memory {gpu.label} has is said by none of: {', '.join(machine.sources)}.",
             why="What fits depends on it.",
             hint="Add a file that does (nvidia-smi -q), or state it: --gpus 2x24GiB.",
         )

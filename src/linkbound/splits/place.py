@@ -8,6 +8,7 @@ from linkbound.topology.types import Gpu, Machine, PathKind
 
 _ORDER = {kind: index for index, kind in enumerate(PathKind)}
 _UNKNOWN = (len(_ORDER), 0)
+_NO_LINK = (-1, 0)
 Cost = tuple[int, int]
 """Lower is better: kind of the path in the order of PathKind, then minus the number of links."""
 
@@ -59,29 +60,38 @@ def _best_group(
     Growing looks at about n^2 x size links; all groups of 8 in 16 GPUs would be 360,000.
     """
 
-    def link(one: Gpu, other: Gpu) -> Cost:
-        there, back = (one.key, other.key), (other.key, one.key)
-        return max(costs.get(there, _UNKNOWN), costs.get(back, _UNKNOWN))
-
-    def grow(seed: Gpu) -> tuple[Cost, list[Gpu]]:
-        group, worst = [seed], (0, -(10**6))
-        while len(group) < size:
-            reach = {
-                gpu.key: max(link(gpu, member) for member in group)
-                for gpu in free
-                if gpu not in group
-            }
-            following = min(
-                (gpu for gpu in free if gpu.key in reach),
-                key=lambda gpu: (reach[gpu.key], -(gpu.memory_bytes or 0), order[gpu.key]),
-            )
-            worst = max(worst, reach[following.key])
-            group.append(following)
-        return worst, group
+    if size == 1 or not costs:
+        # Nothing to choose by but memory.
+        return sorted(free, key=lambda gpu: (-(gpu.memory_bytes or 0), order[gpu.key]))[:size]
 
     def rank(candidate: tuple[Cost, list[Gpu]]) -> tuple[Cost, int, list[int]]:
         worst, group = candidate
         least = min(gpu.memory_bytes or 0 for gpu in group)
         return worst, -least, sorted(order[gpu.key] for gpu in group)
 
-    return min((grow(seed) for seed in free), key=rank)[1]
+    return min((_grow(seed, free, size, costs, order) for seed in free), key=rank)[1]
+
+
+def _grow(
+    seed: Gpu,
+    free: Sequence[Gpu],
+    size: int,
+    costs: Mapping[tuple[str, str], Cost],
+    order: Mapping[str, int],
+) -> tuple[Cost, list[Gpu]]:
+    """`seed` and its nearest neighbours, one after another, with the worst link among them."""
+    group, worst = [seed], _NO_LINK
+    reach = {gpu.key: _NO_LINK for gpu in free}
+    outside = {gpu.key: gpu for gpu in free if gpu is not seed}
+    while len(group) < size:
+        newest = group[-1].key
+        for key in outside:
+            there = costs.get((newest, key), _UNKNOWN)
+            reach[key] = max(reach[key], there, costs.get((key, newest), _UNKNOWN))
+        following = min(
+            outside.values(),
+            key=lambda gpu: (reach[gpu.key], -(gpu.memory_bytes or 0), order[gpu.key]),
+        )
+        worst = max(worst, reach[following.key])
+        group.append(outside.pop(following.key))
+    return worst, group
