@@ -25,7 +25,7 @@ def render_crossings(
         if listing.problem is not None
     ]
     lines += [
-        "Bytes are the payload of one rank, as nccl-tests counts them; a token is one of a replica.",
+        "Bytes: payload of one rank, as nccl-tests counts it; a token is one of a replica.",
         "A send is listed for the first tensor rank; replicas do the same at the same time.",
     ]
     return "\n".join(lines) + "\n"
