@@ -72,7 +72,7 @@ records = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 @given(records)
 def test_written_and_read_back(record: Record) -> None:
     stored = to_stored(record)
@@ -81,7 +81,7 @@ def test_written_and_read_back(record: Record) -> None:
     assert to_stored(back) == stored
 
 
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 @given(records)
 def test_the_published_schema_describes_every_record(record: Record) -> None:
     assert SCHEMA.is_valid(json.loads(msgspec.json.encode(record)))
@@ -99,7 +99,7 @@ def test_the_published_schema_is_the_code() -> None:
     assert published.read_text() == record_schema_text(), "docs/evidence.md says how to write it"
 
 
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(records, st.data())
 def test_any_other_text_is_refused(record: Record, data: st.DataObject) -> None:
     stored = to_stored(record)
@@ -111,6 +111,7 @@ def test_any_other_text_is_refused(record: Record, data: st.DataObject) -> None:
         assert from_stored(stored.id, content, stored.rows, "test").id == stored.id
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_record(noise: bytes) -> None:
     with pytest.raises(InputError):

@@ -96,7 +96,9 @@ def test_a_spool_that_is_not_there(tmp_path: Path) -> None:
         ingest(tmp_path / "none.jsonl", study)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(noise=st.binary(max_size=120), at=st.integers(min_value=0, max_value=900))
 def test_noise_anywhere_is_a_finding(spooled: Path, tmp_path: Path, noise: bytes, at: int) -> None:
     data = spooled.read_bytes()

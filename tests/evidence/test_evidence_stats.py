@@ -14,6 +14,7 @@ times = st.floats(min_value=-1e12, max_value=1e12, allow_subnormal=False)
 samples = st.lists(times, min_size=1, max_size=60)
 
 
+@settings(deadline=None)
 @given(samples, st.floats(min_value=0, max_value=1))
 def test_quantile_is_numpys(values: list[float], q: float) -> None:
     found = quantile(values, q)
@@ -22,12 +23,14 @@ def test_quantile_is_numpys(values: list[float], q: float) -> None:
     assert min(values) <= found <= max(values)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(min_value=1, max_value=10**6), min_size=1, max_size=60))
 def test_named_quantiles_are_numpys(values: list[int]) -> None:
     found = (median(values), p10(values), p90(values))
     assert found == pytest.approx(tuple(np.percentile(values, (50, 10, 90))), rel=1e-12)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(min_value=1e-9, max_value=1e3), min_size=2, max_size=60))
 def test_cov_is_numpys(values: list[float]) -> None:
     expected = float(np.std(values, ddof=1) / np.mean(values))
@@ -57,7 +60,7 @@ def exact_coverage(n: int, q: Fraction, low: int, high: int) -> Fraction:
     return sum((math.comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(low, high)), Fraction(0))
 
 
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(min_value=1, max_value=60), st.integers(min_value=1, max_value=19))
 def test_interval_is_the_narrowest_with_half_the_error_on_each_side(
     n: int, twentieths: int
