@@ -186,7 +186,14 @@ def _source(
 
 
 def _add(cost: Cost, kind: TermKind, value: float, constant: Constant) -> None:
-    """A part moves with its constant: its relative interval is the constant's."""
+    """A part moves with its constant: its relative interval is the constant's.
+
+    Constants that runs were fitted to have no interval of their own here: they err together, and
+    what they miss together is the calibration's model and gain error.
+    """
+    if constant.provenance is Provenance.CALIBRATED:
+        cost.add(kind, value, value, value)
+        return
     below = constant.estimate.low / constant.value
     above = constant.estimate.high / constant.value
     if kind in _RATES:

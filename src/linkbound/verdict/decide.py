@@ -134,9 +134,9 @@ def _gain_reason(
     elif gain.high < 1 and aim is Aim.LATENCY:
         code = "second-gpu-slower"
         text = f"{forecast.plan.name} is slower than {name}, {figures} its speed: {calls}."
-    elif gain.high < 1:
-        code = "replicas-better"
-        text = f"{name} serve more: {forecast.plan.name} has {figures} their throughput; {calls}."
+    elif found is Answer.REJECT and gain.value < 1:
+        code = "replicas-better" if aim is Aim.THROUGHPUT else "gain-too-small"
+        text = f"{name} does more: {forecast.plan.name} has {figures} {what} of it; {calls}."
     elif found is Answer.REJECT:
         code = "gain-too-small"
         text = (

@@ -1,0 +1,103 @@
+"""Options that several verbs share, and their values (notes: commands)."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from linkbound.errors import UsageError
+
+if TYPE_CHECKING:
+    from linkbound.model.types import Load
+    from linkbound.study.sources import Sources
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+machine_option: Decorator = click.option(
+    "--machine",
+    metavar="NAME|FILE|DIR",
+    help="A recorded machine, or files of one, instead of this host.",
+)
+override_option: Decorator = click.option(
+    "--override",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a key of the model's config; repeatable.",
+)
+
+
+def load_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--prompt, --output, --concurrency."""
+    for option in (
+        click.option(
+            "--concurrency",
+            default="1,32",
+            show_default=True,
+            help="Sequences at once; several with commas.",
+        ),
+        click.option(
+            "--output",
+            type=click.IntRange(1, 10**7),
+            default=256,
+            show_default=True,
+            help="Output tokens of a sequence.",
+        ),
+        click.option(
+            "--prompt",
+            type=click.IntRange(1, 10**8),
+            default=1024,
+            show_default=True,
+            help="Prompt tokens of a sequence.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def to_loads(prompt: int, output: int, concurrency: str) -> "tuple[Load, ...]":
+    """One load for each concurrency. Raises UsageError."""
+    from linkbound.model.types import Load
+
+    try:
+        counts = [int(one) for one in concurrency.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or not all(1 <= one <= 100_000 for one in counts):
+        raise UsageError(
+            f"--concurrency '{concurrency}' is not a list of counts.",
+            why="Each is a number of sequences at once, from 1 to 100,000.",
+            hint="Write 1,32.",
+        )
+    return tuple(
+        Load(prompt_tokens=prompt, output_tokens=output, concurrency=one)
+        for one in dict.fromkeys(counts)
+    )
+
+
+def to_overrides(pairs: tuple[str, ...]) -> dict[str, str]:
+    """KEY=VALUE pairs as a mapping. Raises UsageError."""
+    found = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not key or not separator:
+            raise UsageError(
+                f"--override '{pair}' has no key and value.",
+                why="It sets one key of the model's configuration.",
+                hint="Write --override sliding_window=4096.",
+            )
+        found[key] = value
+    return found
+
+
+def read_machine_sources(machine: str | None) -> "Sources":
+    """The named machine, else this host, else the default recorded machine, said on stderr."""
+    from linkbound.study.sources import DEFAULT_MACHINE, read_sources
+
+    if machine is not None:
+        return read_sources(machine)
+    click.echo(
+        f"No GPU is measured here: the study runs on the recorded machine {DEFAULT_MACHINE}. "
+        "Name another with --machine.",
+        err=True,
+    )
+    return read_sources(DEFAULT_MACHINE)

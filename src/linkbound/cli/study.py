@@ -1,0 +1,88 @@
+"""`linkbound study MODEL`: every stage, then the verdict and the path of the page (E1, D1)."""
+
+from pathlib import Path
+
+import click
+
+from linkbound.cli.options import (
+    load_options,
+    machine_option,
+    override_option,
+    read_machine_sources,
+    to_loads,
+    to_overrides,
+)
+from linkbound.errors import UsageError
+
+
+@click.command("study")
+@click.argument("model")
+@machine_option
+@load_options
+@override_option
+@click.option("--min-gain", type=float, default=0.05, show_default=True, help="Least gain to keep.")
+@click.option(
+    "--until",
+    type=click.Choice(["topology", "links", "model", "splits", "serve", "predict", "verdict"]),
+    default="verdict",
+    show_default=True,
+    help="Last stage to run; run again to go on.",
+)
+@click.option("-C", "--study", "path", type=click.Path(path_type=Path), help="Study file.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(
+    model: str,
+    machine: str | None,
+    prompt: int,
+    output: int,
+    concurrency: str,
+    override: tuple[str, ...],
+    min_gain: float,
+    until: str,
+    path: Path | None,
+    quiet: bool,
+) -> None:
+    """Study MODEL: a bundled name, a folder with config.json, a config.json or a GGUF file.
+
+    Writes NAME.linkbound (the evidence) and NAME.html (the page) here. The last line of the output
+    is the page's path.
+    """
+    from linkbound.evidence.study import Study
+    from linkbound.report.html import render_html
+    from linkbound.report.text import render_verdict_text
+    from linkbound.study.gather import gather
+    from linkbound.study.stages import Stage, request, run_stages
+
+    if not 0 <= min_gain < 10:
+        raise UsageError(
+            f"--min-gain {min_gain} is out of range.",
+            why="It is a share: 0.05 means five percent.",
+            hint="Give a number from 0 to 10.",
+        )
+    sources = read_machine_sources(machine)
+    asked = request(
+        model, sources, to_loads(prompt, output, concurrency), to_overrides(override), min_gain
+    )
+    file = path or Path(f"{_stem(model)}-on-{_stem(sources.name)}.linkbound")
+
+    def progress(stage: Stage, held: bool) -> None:
+        if not quiet:
+            click.echo(f"{stage.value}: {'already there' if held else 'running'}", err=True)
+
+    with Study.open_or_create(file) as study:
+        run_stages(study, asked, progress, Stage(until))
+        if until != Stage.VERDICT.value:
+            click.echo(f"Stopped after {until}. Look: linkbound show -C {file}", err=True)
+            click.echo(str(file))
+            return
+        report = gather(study, sources.name, model, asked.loads)
+    page = file.with_suffix(".html")
+    page.write_text(render_html(report), encoding="utf-8")
+    click.echo(render_verdict_text(report))
+    click.echo(str(page))
+
+
+def _stem(name: str) -> str:
+    """A file name made of a model's or machine's name."""
+    base = Path(name).name or "study"
+    return "".join(one if one.isalnum() or one in "._-" else "-" for one in base)

@@ -1,0 +1,251 @@
+"""A study's records to a Report: nothing is measured or predicted here (E2)."""
+
+import platform
+from typing import Any
+
+import msgspec
+
+from linkbound import __version__
+from linkbound.evidence.study import Study
+from linkbound.evidence.types import (
+    Derived,
+    Failed,
+    Finding,
+    Level,
+    Measured,
+    Predicted,
+    Record,
+    Severity,
+    Skipped,
+    Stated,
+)
+from linkbound.links import Arm
+from linkbound.model.types import Load
+from linkbound.predict.candidates import excluded_gpus
+from linkbound.predict.score import Score
+from linkbound.report.types import (
+    CurveShown,
+    Evidence,
+    LoadShown,
+    MapShown,
+    Report,
+    SplitShown,
+)
+from linkbound.serve import VLLM
+from linkbound.splits.types import Crossing, Split
+from linkbound.study.reading import (
+    MachineRead,
+    convert,
+    read_access,
+    read_calibration,
+    read_curves,
+    read_fit,
+    read_fits,
+    read_forecasts,
+    read_latencies,
+    read_machine_record,
+    read_maps,
+    read_rates,
+    read_shape,
+    read_verdicts,
+)
+
+
+def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> Report:
+    """Everything the study holds of this machine, model and loads."""
+    held = read_machine_record(study, machine)
+    model_record, shape = read_shape(study, model)
+    scope = {"machine": machine, "model": model}
+    fits = read_fits(study, **scope)
+    calibration_record, calibration = read_calibration(study, machine)
+    access = read_access(study, machine)
+    excluded = excluded_gpus(held.machine, access)
+    first = [one for one in fits if _is_load(one[0], loads[-1])]
+    scores = study.find("predict.score", machine=machine)
+    shown = tuple(_load(study, load, scope) for load in loads)
+    return Report(
+        machine_name=machine,
+        recorded=held.recorded,
+        machine_note=_note(held),
+        machine=held.machine,
+        fingerprint=held.fingerprint,
+        machine_record_ids=(held.record_id,),
+        shape=shape,
+        model_record_ids=(model_record.id,),
+        engine=f"{VLLM.engine}, {VLLM.source}",
+        excluded=excluded,
+        curves=_curves(study, machine),
+        pair_rates=read_rates(study, machine),
+        pair_latencies=read_latencies(study, machine),
+        link_record_ids=tuple(
+            record.id
+            for kind in ("links.rates", "links.latencies")
+            for record in study.find(kind, machine=machine)
+        ),
+        fits=tuple(fit for _, fit in first),
+        fit_record_ids=tuple(record.id for record, _ in first),
+        splits=_splits(study, scope, loads),
+        calibration=msgspec.structs.replace(calibration, record_ids=(calibration_record.id,)),
+        loads=shown,
+        maps=tuple(
+            MapShown(plan=found.plan, cells=found.cells, record_ids=(record.id,))
+            for record, found in read_maps(study, **scope)
+        ),
+        score=convert(scores[-1], "score", Score) if scores else None,
+        score_record_ids=tuple(record.id for record in scores[-1:]),
+        findings=_findings(held, excluded),
+        not_known=_not_known(study, held),
+        commands=_commands(held, shown),
+        study_path=study.path.name,
+        evidence=tuple(_evidence(record) for record in study.records()),
+        versions={"linkbound": __version__, "python": platform.python_version()},
+    )
+
+
+def _is_load(record: Record, load: Load) -> bool:
+    return all(record.subject.get(name) == getattr(load, name) for name in Load.__struct_fields__)
+
+
+def _note(held: MachineRead) -> str:
+    if not held.recorded:
+        return f"Measured on this host: {held.note}."
+    return f"All figures are from a recorded machine, not from this host. {held.note}."
+
+
+def _curves(study: Study, machine: str) -> tuple[CurveShown, ...]:
+    return tuple(
+        CurveShown(curve=curve, fit=read_fit(study, curve), record_ids=curve.record_ids)
+        for curve in read_curves(study, machine)
+    )
+
+
+def _splits(study: Study, scope: dict[str, Any], loads: tuple[Load, ...]) -> tuple[SplitShown, ...]:
+    return tuple(
+        SplitShown(
+            split=convert(record, "split", Split),
+            load=load,
+            crossings=convert(record, "crossings", tuple[Crossing, ...]),
+            record_ids=(record.id,),
+        )
+        for load in loads
+        for record in study.find("splits.crossings", **scope)
+        if _is_load(record, load)
+    )
+
+
+def _load(study: Study, load: Load, scope: dict[str, Any]) -> LoadShown:
+    subject = {**scope, **msgspec.to_builtins(load)}
+    calls = read_forecasts(study, **subject)
+    record, verdict = read_verdicts(study, **subject)[-1]
+    return LoadShown(
+        load=load,
+        forecasts=tuple(
+            msgspec.structs.replace(found, record_ids=(call.id,)) for call, found in calls
+        ),
+        verdict=verdict,
+        record_ids=(record.id, *(call.id for call, _ in calls)),
+    )
+
+
+def _findings(held: MachineRead, excluded: Any) -> tuple[Finding, ...]:
+    found = [
+        Finding(
+            code="sources-disagree",
+            level=Level.SEEN,
+            severity=Severity.WARNING,
+            seen=f"{one.what}: "
+            + "; ".join(f"{claim.source} says {claim.value}" for claim in one.claims),
+            why="Two sources of one machine contradict each other.",
+            remedy="Both are kept; the first is used. Check it on the machine.",
+            record_ids=(held.record_id,),
+        )
+        for one in held.machine.contradictions
+    ]
+    found += [
+        Finding(
+            code="gpu-excluded",
+            level=Level.SEEN,
+            severity=Severity.WARNING,
+            seen=reason,
+            why="A split with it would wait for it in every layer, or cross without peer access.",
+            remedy="Use the others together; give this one a model of its own.",
+            record_ids=(held.record_id,),
+        )
+        for reason in excluded.values()
+    ]
+    return tuple(found)
+
+
+def _not_known(study: Study, held: MachineRead) -> tuple[str, ...]:
+    unread = [
+        record.outcome.reason.text
+        for record in study.find("study.unread", machine=held.name)
+        if isinstance(record.outcome, Failed)
+    ]
+    waived = [
+        record.outcome.reason.text
+        for record in study.find("links.waived", machine=held.name)
+        if isinstance(record.outcome, Failed)
+    ]
+    skipped = [
+        record.outcome.reason.text
+        for record in study.find("predict.call", machine=held.name)
+        if isinstance(record.outcome, Skipped)
+    ]
+    return tuple(dict.fromkeys((*held.machine.notes, *waived, *skipped, *unread)))
+
+
+def _commands(held: MachineRead, shown: tuple[LoadShown, ...]) -> tuple[str, ...]:
+    """How to run the plan of each verdict with vLLM, guards against multicast included."""
+    found = []
+    for one in shown:
+        plan = one.verdict.plan
+        if plan is None:
+            continue
+        indices = [
+            gpu.label.removeprefix("GPU")
+            for key in plan.placement.gpus
+            for gpu in (held.machine.gpu(key),)
+        ]
+        environment = ["NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1"]
+        flags = []
+        if plan.split.tp > 1:
+            flags.append(f"--tensor-parallel-size {plan.split.tp}")
+        if plan.split.pp > 1:
+            flags.append(f"--pipeline-parallel-size {plan.split.pp}")
+        if plan.split.ep > 1:
+            flags.append("--enable-expert-parallel")
+        if plan.arm in (Arm.P2P, Arm.NCCL):
+            environment.append("NCCL_P2P_LEVEL=SYS")
+        if plan.arm is Arm.STAGED:
+            environment.append("NCCL_P2P_DISABLE=1")
+        if plan.arm in (Arm.NCCL, Arm.STAGED):
+            flags.append("--disable-custom-all-reduce")
+        if plan.split.replicas > 1:
+            flags.append(f"--data-parallel-size {plan.split.replicas}")
+        words = " ".join([*environment, f"CUDA_VISIBLE_DEVICES={','.join(indices)}"])
+        found.append(" ".join([words, "vllm serve MODEL", *flags]))
+    return tuple(dict.fromkeys(found))
+
+
+def _evidence(record: Record) -> Evidence:
+    return Evidence(
+        id=record.id,
+        kind=record.kind,
+        subject={name: str(value) for name, value in record.subject.items()},
+        outcome=type(record.outcome).__name__.lower(),
+        method=record.method,
+        summary=_summary(record),
+        parents=record.parents,
+    )
+
+
+def _summary(record: Record) -> str:
+    match record.outcome:
+        case Predicted(value=value, low=low, high=high, basis=basis):
+            return f"{value:.6g} ({low:.6g}-{high:.6g}): {basis}"
+        case Skipped(reason=reason) | Failed(reason=reason):
+            return reason.text
+        case Measured(values=values) | Stated(values=values) | Derived(values=values):
+            rows = "" if record.samples is None else f", {len(record.samples.rows)} samples"
+            return ", ".join(values) + rows

@@ -1,0 +1,266 @@
+"""Files of a machine into records: sources as they are, and what each reader made of them (E2)."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from linkbound.errors import InputError
+from linkbound.evidence.study import Study
+from linkbound.evidence.types import (
+    Derived,
+    Failed,
+    Measured,
+    Outcome,
+    Reason,
+    Record,
+    Samples,
+    Stated,
+)
+from linkbound.links import Curve, LinkEvidence, fit, path_of, read_links
+from linkbound.model.parse_config import parse_config
+from linkbound.serve import EngineRun, parse_runs
+from linkbound.study.sources import MANIFEST, SourceFile, Sources
+from linkbound.topology.fingerprint import fingerprint
+from linkbound.topology.merge import merge
+from linkbound.topology.sniff import read_machine
+from linkbound.topology.types import Gpu, Machine
+
+# Folders that hold an engine's runs: their logs tell of the engine, not of the machine.
+RUNS_FOLDERS = ("logs", "configs")
+
+
+def import_topology(study: Study, sources: Sources) -> str:
+    """Records of every file that tells of the machine, and of the merged Machine; its id."""
+    read: list[tuple[str, Machine]] = []
+    for file in _machine_files(sources):
+        try:
+            machine = read_machine(file.data, file.name)
+        except InputError:
+            continue
+        record = Record(
+            kind="topology.source",
+            subject={"machine": sources.name, "file": file.name},
+            outcome=Measured(values={"machine": msgspec.to_builtins(machine)}),
+            method="linkbound.topology.read_machine",
+            blobs=(study.add_blob(file.data),),
+        )
+        read.append((study.append(record), machine))
+    if not any(machine.gpus for _, machine in read):
+        raise InputError(
+            f"{sources.name} shows no GPU.",
+            why="A study needs the GPUs it is about.",
+            hint="Give nvidia-smi topo -m, nvidia-smi -q or an NCCL topology file.",
+        )
+    if sources.memory_bytes:
+        read.append(_stated_memory(study, sources, [machine for _, machine in read]))
+    return study.append(machine_record(sources, read))
+
+
+def _stated_memory(study: Study, sources: Sources, machines: list[Machine]) -> tuple[str, Machine]:
+    """A source of its own for memory that the manifest states: nobody printed it."""
+    merged = merge(machines)
+    stated = Machine(
+        sources=(MANIFEST,),
+        gpus=tuple(
+            Gpu(
+                key=gpu.key,
+                label=gpu.label,
+                bus_id=gpu.bus_id,
+                memory_bytes=sources.memory_bytes.get(gpu.model or ""),
+            )
+            for gpu in merged.gpus
+        ),
+    )
+    record = Record(
+        kind="topology.source",
+        subject={"machine": sources.name, "file": MANIFEST},
+        outcome=Stated(values={"machine": msgspec.to_builtins(stated)}),
+        method="linkbound.study.sources",
+    )
+    return study.append(record), stated
+
+
+def machine_record(sources: Sources, read: list[tuple[str, Machine]]) -> Record:
+    """The merged machine with its fingerprint, resting on the records it was read into."""
+    machine = merge([machine for _, machine in read])
+    identity = fingerprint(machine)
+    return Record(
+        kind="topology.machine",
+        subject={"machine": sources.name},
+        outcome=Derived(
+            values={
+                "machine": msgspec.to_builtins(machine),
+                "fingerprint": msgspec.to_builtins(identity),
+                "note": sources.note,
+                "recorded": sources.recorded,
+            }
+        ),
+        method="linkbound.topology.merge",
+        machine=identity.id,
+        parents=tuple(record_id for record_id, _ in read),
+    )
+
+
+def import_links(study: Study, sources: Sources, machine_id: str) -> None:
+    """Records of curves with their fits, pair rates, latencies, and paths that logs prove."""
+    for file in _machine_files(sources):
+        try:
+            evidence = read_links(file.data, file.name)
+        except InputError as error:
+            if not study.find("topology.source", machine=sources.name, file=file.name):
+                study.append(_unread(sources, file, error))
+            continue
+        source = Record(
+            kind="links.source",
+            subject={"machine": sources.name, "file": file.name},
+            outcome=Measured(values={"tool": evidence.kind, "notes": list(evidence.notes)}),
+            method="linkbound.links.read_links",
+            machine=machine_id,
+            blobs=(study.add_blob(file.data),),
+        )
+        parent = study.append(source)
+        study.append_many(_link_records(evidence, sources.name, machine_id, parent))
+        for curve in evidence.curves:
+            _append_curve(study, curve, sources.name, machine_id, parent)
+
+
+def _append_curve(study: Study, curve: Curve, machine: str, machine_id: str, parent: str) -> None:
+    fields = ("size_bytes", "time_s", "low_s", "high_s", "n", "wrong")
+    key = msgspec.to_builtins(curve.key)
+    record_id = study.append(
+        Record(
+            kind="links.curve",
+            subject={"machine": machine, **key},
+            outcome=Measured(values={"source": curve.source, "points": len(curve.points)}),
+            method=curve.key.method or "linkbound.links",
+            machine=machine_id,
+            parents=(parent,),
+            samples=Samples(
+                columns=fields,
+                rows=tuple(
+                    tuple(getattr(point, field) for field in fields) for point in curve.points
+                ),
+            ),
+        )
+    )
+    study.append(
+        Record(
+            kind="links.fit",
+            subject={"machine": machine, **key},
+            outcome=Derived(values=msgspec.to_builtins(fit(curve))),
+            method="linkbound.links.fit",
+            machine=machine_id,
+            parents=(record_id,),
+        )
+    )
+
+
+def _link_records(
+    evidence: LinkEvidence, machine: str, machine_id: str, parent: str
+) -> Iterator[Record]:
+    def record(kind: str, outcome: Outcome) -> Record:
+        return Record(
+            kind=kind,
+            subject={"machine": machine, "file": evidence.source},
+            outcome=outcome,
+            method="linkbound.links.read_links",
+            machine=machine_id,
+            parents=(parent,),
+        )
+
+    if evidence.pair_rates:
+        values = {"rates": msgspec.to_builtins(evidence.pair_rates)}
+        yield record("links.rates", Measured(values=values))
+    if evidence.latencies:
+        values = {"latencies": msgspec.to_builtins(evidence.latencies)}
+        yield record("links.latencies", Measured(values=values))
+    if evidence.access:
+        yield record(
+            "links.access", Measured(values={"access": msgspec.to_builtins(evidence.access)})
+        )
+    for waived in evidence.waived:
+        reason = Reason(code="waived", text=f"{waived.test}: {waived.reason or waived.status}")
+        yield record("links.waived", Failed(reason=reason))
+    for log in evidence.logs:
+        yield record("links.path", Measured(values=msgspec.to_builtins(path_of(log))))
+
+
+def import_runs(study: Study, sources: Sources, machine_id: str) -> None:
+    """Records of engine runs and of the shapes they name; nothing where the machine has none."""
+    if sources.runs is None:
+        return
+    named = sources.runs
+    data = _file(sources, named.file).data
+    folder = named.file.rpartition("/")[0]
+    runs = parse_runs(data, named.file)
+    blob = study.add_blob(data)
+    for model in dict.fromkeys(run.spec.model for run in runs):
+        name = f"{folder}/configs/{model}/config.json".lstrip("/")
+        text = _file(sources, name).data.decode()
+        study.append(
+            Record(
+                kind="serve.shape",
+                subject={"machine": sources.name, "model": model},
+                outcome=Stated(values={"shape": msgspec.to_builtins(parse_config(text, name))}),
+                method="linkbound.model.parse_config",
+                machine=machine_id,
+                blobs=(study.add_blob(text.encode()),),
+            )
+        )
+    for run in runs:
+        study.append(_run_record(run, sources, machine_id, blob))
+
+
+def _run_record(run: EngineRun, sources: Sources, machine_id: str, blob: str) -> Record:
+    assert sources.runs is not None
+    rows = [("prefill", time_s) for time_s in run.times.prefill_s]
+    rows += [("total", time_s) for time_s in run.times.total_s]
+    return Record(
+        kind="serve.run",
+        subject={
+            "machine": sources.name,
+            "tag": run.tag,
+            "line": run.line,
+            "calibrates": run.tag in sources.runs.calibrate,
+        },
+        outcome=Measured(values={"run": msgspec.to_builtins(run)}),
+        method="vllm offline generate, whole call timed",
+        machine=machine_id,
+        samples=Samples(columns=("call", "time_s"), rows=tuple(rows)),
+        blobs=(blob,),
+    )
+
+
+def _machine_files(sources: Sources) -> Iterator[SourceFile]:
+    skipped = None if sources.runs is None else sources.runs.file.rpartition("/")[0] + "/"
+    for file in sources.files:
+        if skipped is not None and file.name.startswith(skipped):
+            continue
+        if not file.name.upper().endswith(".MD"):
+            yield file
+
+
+def _file(sources: Sources, name: str) -> SourceFile:
+    for file in sources.files:
+        if file.name == name:
+            return file
+    raise InputError(
+        f"{sources.name} has no file {name}.",
+        why="A runs file is read together with the shapes it names.",
+        hint="Put it where the runs file is.",
+    )
+
+
+def _unread(sources: Sources, file: SourceFile, error: InputError) -> Record:
+    """A file that no reader understood: the file was there, and nothing rests on it."""
+    reasons = [error.seen]
+    try:
+        read_machine(file.data, file.name)
+    except InputError as other:
+        reasons.insert(0, other.seen)
+    return Record(
+        kind="study.unread",
+        subject={"machine": sources.name, "file": file.name},
+        outcome=Failed(reason=Reason(code="not-read", text=" ".join(reasons))),
+        method="linkbound.study.importing",
+    )

@@ -1,0 +1,208 @@
+"""The predict stage: constants, then every plan under every load, then the maps of regimes (D5)."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from linkbound.evidence.study import Study
+from linkbound.evidence.types import Derived, Outcome, Predicted, Reason, Record, Skipped
+from linkbound.links import Arm
+from linkbound.model.types import Load, ModelShape
+from linkbound.predict.book import CurveBook
+from linkbound.predict.calibrate import calibrate
+from linkbound.predict.calibration import Calibration
+from linkbound.predict.candidates import excluded_gpus
+from linkbound.predict.defaults import DeviceFacts, carried, device_facts, prior_calibration
+from linkbound.predict.forecast import forecast
+from linkbound.predict.regimes import regime_map
+from linkbound.predict.steptime import Engine, NoForecast
+from linkbound.predict.types import Forecast, Plan
+from linkbound.serve import VLLM
+from linkbound.splits.types import Fit, Split
+from linkbound.study.plans import plans_of
+from linkbound.study.reading import (
+    MachineRead,
+    MapRead,
+    read_access,
+    read_calibration,
+    read_curves,
+    read_fits,
+    read_latencies,
+    read_machine_record,
+    read_rates,
+    read_run_shapes,
+    read_runs,
+    read_shape,
+)
+from linkbound.study.sources import Sources
+from linkbound.topology.types import Gpu
+
+
+def predict_all(study: Study, sources: Sources, model: str, loads: Iterable[Load]) -> None:
+    """Records of the constants, of every plan's call and of the maps."""
+    held = read_machine_record(study, sources.name)
+    append_calibration(study, sources, held)
+    engine = engine_for(study, sources.name, read_shape(study, model)[1])
+    excluded = excluded_gpus(held.machine, read_access(study, held.name))
+    for load in loads:
+        subject = {"machine": held.name, "model": model, **msgspec.to_builtins(load)}
+        study.append_many(_calls(study, engine, held, excluded, subject, load))
+    subject = {"machine": held.name, "model": model}
+    study.append_many(_maps(study, engine, held, excluded, subject))
+
+
+def append_calibration(study: Study, sources: Sources, held: MachineRead) -> None:
+    """The constants of this machine as a record that rests on the runs they are from."""
+    usable = _first_usable(study, held)
+    facts = device_facts(usable, read_rates(study, held.name))
+    runs = [one for one in read_runs(study, held.name) if one[0].subject["calibrates"]]
+    if runs or sources.engine_from is None:
+        found = _calibrated(study, held, facts)
+        parents = [record.id for record, _ in runs]
+    else:
+        other = read_machine_record(study, sources.engine_from)
+        other_facts = device_facts(other.machine.gpus[0], read_rates(study, other.name))
+        found = carried(_calibrated(study, other, other_facts), other_facts, facts)
+        parents = [
+            record.id for record, _ in read_runs(study, other.name) if record.subject["calibrates"]
+        ]
+    rates = study.find("links.rates", machine=held.name)
+    study.append(
+        Record(
+            kind="predict.calibration",
+            subject={"machine": held.name, "engine": VLLM.engine},
+            outcome=Derived(
+                values={
+                    "calibration": msgspec.to_builtins(found),
+                    "rules": msgspec.to_builtins(VLLM),
+                }
+            ),
+            method="linkbound.predict.calibrate",
+            machine=held.fingerprint.id,
+            parents=(held.record_id, *(record.id for record in rates), *parents),
+        )
+    )
+
+
+def _first_usable(study: Study, held: MachineRead) -> Gpu:
+    excluded = excluded_gpus(held.machine, read_access(study, held.name))
+    return next(gpu for gpu in held.machine.gpus if gpu.label not in excluded)
+
+
+def _calibrated(study: Study, held: MachineRead, facts: DeviceFacts) -> Calibration:
+    runs = tuple(run for record, run in read_runs(study, held.name) if record.subject["calibrates"])
+    shapes = read_run_shapes(study, held.name)
+    return calibrate(prior_calibration(facts), runs, shapes, book_of(study, held.name), VLLM)
+
+
+def book_of(study: Study, machine: str) -> CurveBook:
+    """The curves of a machine in the study."""
+    return CurveBook(
+        read_machine_record(study, machine).machine,
+        read_curves(study, machine),
+        read_rates(study, machine),
+        read_latencies(study, machine),
+        direct_limit_bytes=VLLM.direct_all_reduce_limit_bytes,
+    )
+
+
+def engine_for(study: Study, machine: str, shape: ModelShape) -> Engine:
+    """What plans on this machine are priced with; its constants carry their record."""
+    record, found = read_calibration(study, machine)
+    constants = msgspec.structs.replace(found, record_ids=(record.id,))
+    return Engine(shape, book_of(study, machine), VLLM, constants)
+
+
+def _calls(
+    study: Study,
+    engine: Engine,
+    held: MachineRead,
+    excluded: Iterable[str],
+    subject: dict[str, object],
+    load: Load,
+) -> list[Record]:
+    records = []
+    for record, fit in read_fits(study, **subject):
+        if not fit.fits:
+            continue
+        for plan in plans_of(fit.split, held.machine, tuple(excluded)):
+            outcome, curves = _call(engine, plan, load, fit)
+            arm = None if plan.arm is None else plan.arm.value
+            records.append(
+                Record(
+                    kind="predict.call",
+                    subject={**subject, "split": fit.split.name, "arm": arm},
+                    outcome=outcome,
+                    method="linkbound.predict.forecast",
+                    machine=held.fingerprint.id,
+                    parents=(record.id, *engine.calibration.record_ids, *curves),
+                )
+            )
+    return records
+
+
+def _call(engine: Engine, plan: Plan, load: Load, fit: Fit) -> tuple[Outcome, tuple[str, ...]]:
+    sequences = -(-load.concurrency // fit.split.replicas)
+    if fit.largest_batch is not None and sequences > fit.largest_batch:
+        text = (
+            f"{plan.name}: {sequences} sequences at once do not fit, at most "
+            f"{fit.largest_batch} do; the rest would queue, which is not predicted here."
+        )
+        return Skipped(reason=Reason(code="does-not-fit-at-once", text=text)), ()
+    try:
+        found = forecast(engine, plan, load)
+    except NoForecast as error:
+        return Skipped(reason=Reason(code="no-curve", text=str(error))), ()
+    ids = _curve_ids(found)
+    return (
+        Predicted(
+            value=found.latency_s.value,
+            low=found.latency_s.low,
+            high=found.latency_s.high,
+            basis="whole call in seconds: steps of the engine's scheduler, priced term by term",
+            values={"forecast": msgspec.to_builtins(found)},
+        ),
+        ids,
+    )
+
+
+def _curve_ids(found: Forecast) -> tuple[str, ...]:
+    steps = [step for step in (found.prefill, found.decode) if step is not None]
+    ids = [one for step in steps for term in step.terms for one in term.record_ids]
+    return tuple(one for one in dict.fromkeys(ids) if one not in found.record_ids)
+
+
+def _maps(
+    study: Study,
+    engine: Engine,
+    held: MachineRead,
+    excluded: Iterable[str],
+    subject: dict[str, object],
+) -> list[Record]:
+    """One map for each split over two ranks or more, in the direct and the staged arm."""
+    names = tuple(excluded)
+    one_gpu = plans_of(Split(), held.machine, names)[0]
+    splits = dict.fromkeys(fit.split for _, fit in read_fits(study, **subject) if fit.fits)
+    records = []
+    for split in splits:
+        if split.replicas > 1:
+            continue
+        for plan in plans_of(split, held.machine, names):
+            if plan.arm not in (Arm.P2P, Arm.STAGED):
+                continue
+            try:
+                cells = regime_map(engine, plan, one_gpu)
+            except NoForecast:
+                continue
+            found = MapRead(plan=plan, cells=cells)
+            records.append(
+                Record(
+                    kind="predict.map",
+                    subject={**subject, "split": split.name, "arm": plan.arm.value},
+                    outcome=Derived(values={"map": msgspec.to_builtins(found)}),
+                    method="linkbound.predict.regime_map",
+                    machine=held.fingerprint.id,
+                    parents=engine.calibration.record_ids,
+                )
+            )
+    return records

@@ -1,0 +1,203 @@
+"""The stages of a study in order: each reads records of earlier ones and appends its own (E1).
+
+A stage that the study already holds for the same inputs is not run again.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from linkbound import __version__
+from linkbound.evidence.study import Study
+from linkbound.evidence.types import Derived, Record, Stated, canonical_json
+from linkbound.model.read_model import read_model
+from linkbound.model.types import Load, ModelShape
+from linkbound.predict.candidates import excluded_gpus
+from linkbound.splits.crossings import crossings
+from linkbound.splits.fit import fit_machine
+from linkbound.splits.types import Phase
+from linkbound.study.importing import import_links, import_runs, import_topology
+from linkbound.study.plans import candidate_splits
+from linkbound.study.predicting import predict_all
+from linkbound.study.reading import read_access, read_machine_record, read_shape
+from linkbound.study.sources import Sources, read_recorded
+from linkbound.study.verdicts import judge_all
+from linkbound.values import Value
+from linkbound.verdict.compare import MIN_GAIN
+
+DEFAULT_LOADS = (
+    Load(prompt_tokens=1024, output_tokens=256, concurrency=1),
+    Load(prompt_tokens=1024, output_tokens=256, concurrency=32),
+)
+
+
+class Stage(StrEnum):
+    """The stages, in order."""
+
+    TOPOLOGY = "topology"
+    LINKS = "links"
+    MODEL = "model"
+    SPLITS = "splits"
+    SERVE = "serve"
+    PREDICT = "predict"
+    VERDICT = "verdict"
+
+
+class Request(Value, frozen=True, kw_only=True):
+    """What a study is asked."""
+
+    model: str
+    shape: ModelShape
+    sources: Sources
+    loads: tuple[Load, ...] = DEFAULT_LOADS
+    min_gain: float = MIN_GAIN
+
+
+Progress = Callable[[Stage, bool], None]
+"""Called when a stage starts; the flag says that it was already there."""
+
+
+def request(
+    model: str,
+    sources: Sources,
+    loads: tuple[Load, ...] = DEFAULT_LOADS,
+    overrides: Mapping[str, str] | None = None,
+    min_gain: float = MIN_GAIN,
+) -> Request:
+    """A request with its model read. Raises InputError or ModelRefused."""
+    shape = read_model(model, overrides or {})
+    return Request(model=model, shape=shape, sources=sources, loads=loads, min_gain=min_gain)
+
+
+def run_stages(
+    study: Study, asked: Request, progress: Progress, until: Stage = Stage.VERDICT
+) -> None:
+    """Run every stage up to and including `until`, those that are missing."""
+    for stage in Stage:
+        inputs = _inputs(stage, asked)
+        held = bool(study.find("study.stage", stage=stage.value, inputs=inputs))
+        progress(stage, held)
+        if not held:
+            _RUN[stage](study, asked)
+            study.append(_marker(stage, inputs))
+        if stage is until:
+            break
+
+
+def _marker(stage: Stage, inputs: str) -> Record:
+    return Record(
+        kind="study.stage",
+        subject={"stage": stage.value, "inputs": inputs},
+        outcome=Derived(values={"linkbound": __version__}),
+        method="linkbound.study.run_stages",
+    )
+
+
+def _inputs(stage: Stage, asked: Request) -> str:
+    """Hash of what a stage depends on: the machine's files, then the model, loads, the line."""
+    digest = hashlib.sha256(__version__.encode())
+    for file in asked.sources.files:
+        digest.update(file.name.encode() + hashlib.sha256(file.data).digest())
+    if stage not in (Stage.TOPOLOGY, Stage.LINKS):
+        digest.update(canonical_json(asked.shape))
+    if stage not in (Stage.TOPOLOGY, Stage.LINKS, Stage.MODEL, Stage.SERVE):
+        digest.update(canonical_json(asked.loads) + repr(asked.min_gain).encode())
+    return digest.hexdigest()[:16]
+
+
+def _topology(study: Study, asked: Request) -> None:
+    import_topology(study, asked.sources)
+
+
+def _links(study: Study, asked: Request) -> None:
+    import_links(study, asked.sources, _machine_id(study, asked.sources.name))
+
+
+def _model(study: Study, asked: Request) -> None:
+    study.append(
+        Record(
+            kind="model.shape",
+            subject={"model": asked.model},
+            outcome=Stated(values={"shape": msgspec.to_builtins(asked.shape)}),
+            method="linkbound.model.read_model",
+            blobs=(study.add_blob(canonical_json(asked.shape)),),
+        )
+    )
+
+
+def _splits(study: Study, asked: Request) -> None:
+    held = read_machine_record(study, asked.sources.name)
+    model, shape = read_shape(study, asked.model)
+    excluded = excluded_gpus(held.machine, read_access(study, held.name))
+    parents = (held.record_id, model.id)
+    records = []
+    for load in asked.loads:
+        for split in candidate_splits(held.machine, shape, excluded):
+            fit = fit_machine(shape, split, held.machine, load, excluded=excluded)
+            subject = {"machine": held.name, "model": asked.model, "split": split.name}
+            load_subject = msgspec.to_builtins(load)
+            records.append(
+                Record(
+                    kind="splits.fit",
+                    subject={**subject, **load_subject},
+                    outcome=Derived(values={"fit": msgspec.to_builtins(fit)}),
+                    method="linkbound.splits.fit_machine",
+                    machine=held.fingerprint.id,
+                    parents=parents,
+                )
+            )
+            found = [
+                *crossings(shape, split, Phase.PREFILL, load.prompt_tokens, 1),
+                *crossings(shape, split, Phase.DECODE, load.concurrency, load.concurrency),
+            ]
+            records.append(
+                Record(
+                    kind="splits.crossings",
+                    subject={**subject, **load_subject},
+                    outcome=Derived(
+                        values={
+                            "split": msgspec.to_builtins(split),
+                            "crossings": msgspec.to_builtins(found),
+                        }
+                    ),
+                    method="linkbound.splits.crossings",
+                    parents=(model.id,),
+                )
+            )
+    study.append_many(records)
+
+
+def _serve(study: Study, asked: Request) -> None:
+    """Engine runs of this machine, or of the recorded one that stands in for it."""
+    import_runs(study, asked.sources, _machine_id(study, asked.sources.name))
+    if asked.sources.runs is None and asked.sources.engine_from is not None:
+        other = read_recorded(asked.sources.engine_from)
+        import_topology(study, other)
+        machine_id = _machine_id(study, other.name)
+        import_links(study, other, machine_id)
+        import_runs(study, other, machine_id)
+
+
+def _predict(study: Study, asked: Request) -> None:
+    predict_all(study, asked.sources, asked.model, asked.loads)
+
+
+def _verdict(study: Study, asked: Request) -> None:
+    judge_all(study, asked.sources.name, asked.model, asked.loads, asked.min_gain)
+
+
+def _machine_id(study: Study, name: str) -> str:
+    return read_machine_record(study, name).fingerprint.id
+
+
+_RUN: Mapping[Stage, Callable[[Study, Request], None]] = {
+    Stage.TOPOLOGY: _topology,
+    Stage.LINKS: _links,
+    Stage.MODEL: _model,
+    Stage.SPLITS: _splits,
+    Stage.SERVE: _serve,
+    Stage.PREDICT: _predict,
+    Stage.VERDICT: _verdict,
+}
