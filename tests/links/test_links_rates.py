@@ -158,6 +158,36 @@ def test_waived_and_broken_cases_in_json():
     assert run.tests[0].matrix == ((None, None, 1.5, 2.0, None),)
 
 
+def test_waived_test_of_later_versions_is_named_by_the_line_above():
+    text = (
+        "Running device_to_device_memcpy_read_ce.\nWaived: \n"
+        "Running host_to_device_memcpy_ce.\nError: out of memory\n"
+    )
+    run = parse_nvbandwidth(text, "x")
+    assert [(w.test, w.status, w.reason) for w in run.waived] == [
+        ("device_to_device_memcpy_read_ce", "waived", None),
+        ("host_to_device_memcpy_ce", "error", "out of memory"),
+    ]
+
+
+def test_both_ways_in_text_counts_the_total_only():
+    grid = "     0 1\n 0 N/A {0}\n 1 {0} N/A\n\n"
+    head = "memcpy CE GPU(row) <-> GPU(column) {} bandwidth (GB/s)\n"
+    text = "Running device_to_device_bidirectional_memcpy_read_ce.\n" + "".join(
+        head.format(name) + grid.format(value)
+        for name, value in (("Read1", "10.00"), ("Read2", "11.00"), ("Total", "21.00"))
+    )
+    rates = rates_of_run(parse_nvbandwidth(text, "x"))
+    assert [rate.bytes_per_s for rate in rates] == [21e9, 21e9]
+    assert {rate.operation for rate in rates} == {Operation.COPY_BOTH_WAYS}
+
+
+def test_error_of_the_whole_run_is_repeated():
+    text = json.dumps({"nvbandwidth": {"error": "CUDA_ERROR_SYSTEM_NOT_READY"}})
+    with pytest.raises(InputError, match="it says: CUDA_ERROR_SYSTEM_NOT_READY"):
+        parse_nvbandwidth(text, "x")
+
+
 @pytest.mark.parametrize(
     "text",
     [

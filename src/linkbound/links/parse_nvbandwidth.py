@@ -15,8 +15,10 @@ from linkbound.links.types import NvbandwidthRun, NvbandwidthTest, Waived
 
 _TEST = r"([a-z][a-z0-9_]{2,60}_(?:ce|sm|copy)|[a-z][a-z0-9_]{2,60})"
 _RUNNING = re.compile(rf"Running {_TEST}\.\s*$")
-_WAIVING = re.compile(rf"(?:Waiving|WAIVED:?) {_TEST}\b\.?\s*(.*)$")
-_ERROR = re.compile(r"(?:ERROR|Error|\[CUDA_ERROR)\b")
+# Up to 0.4 the name stands in the line, later in the line `Running ...` above it.
+_WAIVING = re.compile(rf"Waiving {_TEST}\.\s*$")
+_STATUS = re.compile(r"(Waived|Error|Not Found): ?(.*)$")
+_ERROR = re.compile(r"(?:ERROR|\[CUDA_ERROR)\b")
 _TITLE = re.compile(r".*\b(?:bandwidth \(GB/s\)|[Ll]atency .*\(ns\))\s*$")
 _SUM = re.compile(rf"SUM {_TEST} [\d.]+\s*$")
 _VERSION = re.compile(r"nvbandwidth Version: (\S+)")
@@ -58,8 +60,10 @@ class _Text:
             self.name = found.group(1)
         elif found := _WAIVING.search(line):
             self.close()
-            reason = found.group(2).strip() or None
-            self.waived.append(Waived(test=found.group(1), status="waived", reason=reason))
+            self.waived.append(Waived(test=found.group(1), status="waived"))
+        elif found := _STATUS.match(line):
+            self.close()
+            self._set_aside(found.group(1), found.group(2))
         elif found := _SUM.search(line):
             self.close(found.group(1))
         elif _TITLE.match(line):
@@ -72,9 +76,14 @@ class _Text:
         elif found := _DEVICE.match(line):
             self.devices.append(found.group(2).strip())
         elif _ERROR.match(line):
-            self.waived.append(Waived(test=self.name or "unknown", status=quote(line, 100)))
+            self._set_aside("error", line)
         elif self.title is not None:
             self._read_matrix(line.split())
+
+    def _set_aside(self, status: str, reason: str) -> None:
+        test = self.name or "unknown"
+        text = quote(reason, 100) or None
+        self.waived.append(Waived(test=test, status=status.lower(), reason=text))
 
     def _read_matrix(self, cells: list[str]) -> None:
         if not cells:
@@ -136,7 +145,7 @@ def _parse_json(text: str, source: str) -> NvbandwidthRun:
     body = document.get("nvbandwidth") if isinstance(document, dict) else None
     cases = body.get("testcases") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(cases, list):
-        raise _refuse(source, "the JSON has no list nvbandwidth.testcases.")
+        raise _refuse(source, f"the JSON has no list nvbandwidth.testcases{_told(body)}.")
     tests: list[NvbandwidthTest] = []
     waived: list[Waived] = []
     for case in cases:
@@ -146,13 +155,13 @@ def _parse_json(text: str, source: str) -> NvbandwidthRun:
         name = _text(case.get("name")) or "unknown"
         status = _text(case.get("status")) or "Passed"
         if status != "Passed" or not matrix:
-            reason = _first_text(case, ("reason", "error", "message"))
+            reason = _first_text(case, ("error", "reason"))
             waived.append(Waived(test=name, status=status.lower(), reason=reason))
         if matrix:
             title = _text(case.get("bandwidth_description")) or ""
             tests.append(NvbandwidthTest(name=name, description=title, matrix=matrix))
     if not (tests or waived):
-        raise _refuse(source, "the JSON lists no test.")
+        raise _refuse(source, f"the JSON lists no test{_told(body)}.")
     devices = body.get("GPU Device list")
     return NvbandwidthRun(
         source=source,
@@ -161,8 +170,18 @@ def _parse_json(text: str, source: str) -> NvbandwidthRun:
         devices=tuple(_names(devices)) if isinstance(devices, list) else (),
         tests=tuple(tests),
         waived=tuple(waived),
-        notes=(),
+        notes=tuple(
+            f"{key}: {quote(told, 200)}"
+            for key in ("error", "warning")
+            if (told := _text(body.get(key)))
+        ),
     )
+
+
+def _told(body: object) -> str:
+    """What the tool itself gives as the error of the whole run."""
+    error = _text(body.get("error")) if isinstance(body, dict) else None
+    return "" if error is None else f" (it says: {quote(error, 100)})"
 
 
 def _text(value: object) -> str | None:
