@@ -62,6 +62,13 @@ def test_roles_and_shards(tmp_path):
     }
 
 
+def test_tokenisers_longer_than_a_chunk_are_passed_over(tmp_path):
+    tokens = ["x" * (index % 90) for index in range(60_000)] + ["y" * 2_500_000, "z"]
+    keys = {**llama_keys(), "tokenizer.ggml.merges": tokens, "tokenizer.chat_template": "end"}
+    shape = read(tmp_path, gguf(keys, llama_tensors()))
+    assert shape.parameters == 2 * LAYER + 256 + 2 * 256 * 1000
+
+
 def test_heads_by_layer(tmp_path):
     keys = llama_keys(attention__head_count_kv=[2, 1], attention__key_length=32)
     shape = read(tmp_path, gguf(keys, llama_tensors()))

@@ -161,7 +161,6 @@ def _assemble(
         )
     head = outside.pop("output.weight", None)
     hidden = keys.need("embedding_length")
-    kinds = sorted({tensor.type_name for tensor in (*outside.values(), embedding)})
     return ModelShape(
         name=name,
         architecture=keys.architecture,
@@ -174,7 +173,7 @@ def _assemble(
             _one(tensor, short, *_outside_kind(short)) for short, tensor in outside.items()
         ),
         max_context=keys.context,
-        source=f"{keys.source} (GGUF, outside layers {', '.join(kinds)})",
+        source=f"{keys.source} (GGUF header)",
         gaps=keys.gaps,
     )
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from linkbound.errors import InputError
 from linkbound.values import Value
 
-HEADER_LIMIT_BYTES = 256 * 1024 * 1024
+HEADER_LIMIT_BYTES = 64 * 1024 * 1024
 """Tokenisers make headers of some 10 MB; one that large is damaged or hostile."""
 TENSOR_LIMIT = 200_000
 KEPT_ARRAY = 65_536
@@ -21,6 +21,7 @@ _CHUNK_BYTES = 1 << 20
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
 _SCALARS[12] = "d"
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 
 # Type id: name, bytes of a block, elements of a block.
 TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
@@ -61,7 +62,6 @@ class Tensor(Value, frozen=True, kw_only=True):
 
     name: str
     dimensions: tuple[int, ...]
-    type_name: str
     bits: float
 
     @property
@@ -139,8 +139,19 @@ class _Cursor:
         except UnicodeDecodeError:
             raise damaged(self.source, f"a name in it is no text: {raw[:20]!r}") from None
 
-    def skip_string(self) -> None:
-        self.take(self._length())
+    def skip_strings(self, count: int) -> None:
+        """Pass over an array of strings: hundreds of thousands in a tokeniser, so by offsets."""
+        buffer, at, length_at = self._buffer, self._at, _LENGTH.unpack_from
+        for _ in range(count):  # ends by itself: each string takes eight bytes at least
+            if at + 8 <= len(buffer):
+                end = at + 8 + length_at(buffer, at)[0]
+                if end <= len(buffer):
+                    at = end
+                    continue
+            self._at = at
+            self.take(self._length())
+            buffer, at = self._buffer, self._at
+        self._at = at
 
     def _length(self) -> int:
         length = self.number("Q")
@@ -178,8 +189,7 @@ def _value(cursor: _Cursor, kind: int) -> object:
 def _array(cursor: _Cursor) -> object:
     kind, length = cursor.number("I"), cursor.number("Q")
     if kind == _STRING:
-        for _ in range(length):  # ends by itself: each string takes eight bytes at least
-            cursor.skip_string()
+        cursor.skip_strings(length)
         return LongArray(length=length)
     code = _SCALARS.get(kind)
     if code is None:
@@ -210,5 +220,5 @@ def _tensor(cursor: _Cursor) -> Tensor:
             why="How many bytes it takes is not known.",
             hint="Give the config.json of the model, or a file in another quantisation.",
         )
-    type_name, size, elements = stored
-    return Tensor(name=name, dimensions=dimensions, type_name=type_name, bits=size * 8 / elements)
+    _, size, elements = stored
+    return Tensor(name=name, dimensions=dimensions, bits=size * 8 / elements)

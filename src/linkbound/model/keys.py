@@ -14,7 +14,7 @@ TEXT_LIMIT_BYTES = 64 * 1024 * 1024
 """The largest real configuration is under 1 MB; past this the file is something else."""
 COUNT_LIMIT = 1 << 26
 """No dimension of a model reaches this; a larger number is a damaged or hostile file."""
-LAYER_LIMIT = 1024
+LAYER_LIMIT = 512
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -126,15 +126,6 @@ class Config:
             return value
         return self.wrong(key, value, "true or false")
 
-    def number(self, key: str) -> float | None:
-        """A finite positive number; None where it is absent."""
-        value = self.raw(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-            return self.wrong(key, value, "a positive number")
-        return float(value)
-
     def text(self, name: str) -> str | None:
         """A short printable string; None where it is absent."""
         key = self.found(name)
@@ -224,7 +215,7 @@ def refused(source: str, keys: tuple[str, ...], meaning: str = "") -> ModelRefus
         f"{source} has {named}{meaning}, which this reader does not know.",
         keys=keys,
         why="Such a key changes what is cached or stored, so every size could be wrong.",
-        hint=f"--override {keys[0]}=null reads the model as if the key was not there; one for each.",
+        hint=f"--override {keys[0]}=null, one for each key, reads the model as if without it.",
     )
 
 

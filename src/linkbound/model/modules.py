@@ -13,7 +13,7 @@ from linkbound.model.keys import shorten
 # A foreign list can hold anything: past these sizes matching it would take minutes, not
 # milliseconds. Real lists use a handful of globs and regular expressions of one or two stars.
 GLOB_LIMIT = 64
-REGEX_LIMIT = 64
+REGEX_LIMIT = 32
 REGEX_LENGTH_LIMIT = 256
 REGEX_REPEAT_LIMIT = 3
 _PREFIX = re.compile(r"^(?:(?:model|language_model|backbone|transformer)\.)+")
@@ -50,7 +50,8 @@ class ModulePatterns:
             self._bare.add(_RENAMED.get(entry, entry))
         if len(self._globs) > GLOB_LIMIT or len(self._regexes) > REGEX_LIMIT:
             raise InputError(
-                f"{source} lists more than {GLOB_LIMIT} patterns of modules.",
+                f"{source} lists more patterns of modules than {GLOB_LIMIT} globs or "
+                f"{REGEX_LIMIT} regular expressions.",
                 why="Real models name their modules, or use a handful of patterns.",
                 hint="Check that this file belongs to the model.",
             )
