@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import linkbound.evidence
@@ -27,6 +27,8 @@ from linkbound.evidence.types import (
     Stated,
 )
 
+# Records are deep: on a busy machine drawing them is slow, and that is no fault of the code.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SCHEMA = jsonschema.Draft202012Validator(json.loads(record_schema_text()))
 
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -72,7 +74,7 @@ records = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(UNHURRIED, max_examples=50)
 @given(records)
 def test_written_and_read_back(record: Record) -> None:
     stored = to_stored(record)
@@ -81,7 +83,7 @@ def test_written_and_read_back(record: Record) -> None:
     assert to_stored(back) == stored
 
 
-@settings(deadline=None, max_examples=50)
+@settings(UNHURRIED, max_examples=50)
 @given(records)
 def test_the_published_schema_describes_every_record(record: Record) -> None:
     assert SCHEMA.is_valid(json.loads(msgspec.json.encode(record)))
@@ -99,7 +101,7 @@ def test_the_published_schema_is_the_code() -> None:
     assert published.read_text() == record_schema_text(), "docs/evidence.md says how to write it"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(UNHURRIED, max_examples=60)
 @given(records, st.data())
 def test_any_other_text_is_refused(record: Record, data: st.DataObject) -> None:
     stored = to_stored(record)
