@@ -1,6 +1,6 @@
 """Parameters and caches of attention blocks: MHA to MQA, unequal widths, latent (S1, S3).
 
-Formulas: sections 2 and 4 of the sizing notes in docs/models.md.
+Formulas are in docs/models.md.
 """
 
 from linkbound.errors import InputError
