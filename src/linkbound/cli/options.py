@@ -91,13 +91,16 @@ def to_overrides(pairs: tuple[str, ...]) -> dict[str, str]:
 
 def read_machine_sources(machine: str | None) -> "Sources":
     """The named machine, else this host, else the default recorded machine, said on stderr."""
-    from linkbound.study.sources import DEFAULT_MACHINE, read_sources
+    from linkbound.study.sources import DEFAULT_MACHINE, read_host, read_sources
 
     if machine is not None:
         return read_sources(machine)
+    host = read_host()
+    if host is not None:
+        return host
     click.echo(
-        f"No GPU is measured here: the study runs on the recorded machine {DEFAULT_MACHINE}. "
-        "Name another with --machine.",
+        f"No GPU here: figures are from the recorded machine {DEFAULT_MACHINE}, "
+        "not from this host. Name another with --machine.",
         err=True,
     )
     return read_sources(DEFAULT_MACHINE)

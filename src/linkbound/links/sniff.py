@@ -15,6 +15,7 @@ from linkbound.links.parse_nvbandwidth import parse_nvbandwidth
 from linkbound.links.parse_p2p_test import parse_p2p_test
 from linkbound.links.parse_peer_copies import parse_peer_copies
 from linkbound.links.parse_symm_allreduce import curves_of_symm_allreduce, parse_symm_allreduce
+from linkbound.links.parse_torch_allreduce import curve_of_torch_lines
 from linkbound.links.types import (
     Arm,
     Curve,
@@ -207,7 +208,14 @@ def _arm(request: _Request, logs: tuple[NcclLog, ...]) -> tuple[Arm | None, list
 
 def _read_log(request: _Request) -> LinkEvidence:
     log = parse_nccl_log(request.text, request.source)
-    return LinkEvidence(source=request.source, kind="NCCL log", logs=(log,), notes=log.notes)
+    curve = curve_of_torch_lines(request.text, request.source, log, request.group)
+    return LinkEvidence(
+        source=request.source,
+        kind="NCCL log",
+        curves=() if curve is None else (curve,),
+        logs=(log,),
+        notes=log.notes,
+    )
 
 
 _LOG_MARKS = re.compile(r"\bNCCL (?:INFO|WARN) |\b[NR]CCL version")

@@ -32,6 +32,8 @@ RUNS_FOLDERS = ("logs", "configs")
 def import_topology(study: Study, sources: Sources) -> str:
     """Records of every file that tells of the machine, and of the merged Machine; its id."""
     read: list[tuple[str, Machine]] = []
+    if sources.live is not None:
+        read.append((study.append(_live_record(sources, sources.live)), sources.live))
     for file in _machine_files(sources):
         try:
             machine = read_machine(file.data, file.name)
@@ -54,6 +56,15 @@ def import_topology(study: Study, sources: Sources) -> str:
     if sources.memory_bytes:
         read.append(_stated_memory(study, sources, [machine for _, machine in read]))
     return study.append(machine_record(sources, read))
+
+
+def _live_record(sources: Sources, machine: Machine) -> Record:
+    return Record(
+        kind="topology.source",
+        subject={"machine": sources.name, "file": "this host"},
+        outcome=Measured(values={"machine": msgspec.to_builtins(machine)}),
+        method="linkbound.topology.probe_machine",
+    )
 
 
 def _stated_memory(study: Study, sources: Sources, machines: list[Machine]) -> tuple[str, Machine]:
@@ -103,9 +114,10 @@ def machine_record(sources: Sources, read: list[tuple[str, Machine]]) -> Record:
 
 def import_links(study: Study, sources: Sources, machine_id: str) -> None:
     """Records of curves with their fits, pair rates, latencies, and paths that logs prove."""
+    labels = _labels(study, sources)
     for file in _machine_files(sources):
         try:
-            evidence = read_links(file.data, file.name)
+            evidence = _read_links(file, labels)
         except InputError as error:
             if not study.find("topology.source", machine=sources.name, file=file.name):
                 study.append(_unread(sources, file, error))
@@ -122,6 +134,20 @@ def import_links(study: Study, sources: Sources, machine_id: str) -> None:
         study.append_many(_link_records(evidence, sources.name, machine_id, parent))
         for curve in evidence.curves:
             _append_curve(study, curve, sources.name, machine_id, parent)
+
+
+def _labels(study: Study, sources: Sources) -> tuple[str, ...]:
+    record = study.find("topology.machine", machine=sources.name)[-1]
+    assert isinstance(record.outcome, Derived)
+    return tuple(gpu["label"] for gpu in record.outcome.values["machine"]["gpus"])
+
+
+def _read_links(file: SourceFile, labels: tuple[str, ...]) -> LinkEvidence:
+    """A table that names no GPUs is about all of them, where there are just two."""
+    evidence = read_links(file.data, file.name)
+    if len(labels) == 2 and evidence.kind == "symmetric all-reduce":
+        return read_links(file.data, file.name, group=labels)
+    return evidence
 
 
 def _append_curve(study: Study, curve: Curve, machine: str, machine_id: str, parent: str) -> None:

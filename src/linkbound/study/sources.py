@@ -1,5 +1,6 @@
 """A machine as files: a recorded one by name, or a folder of tool output that people have (M4)."""
 
+import socket
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from linkbound.errors import InputError, UsageError
+from linkbound.topology.probe import probe_machine
+from linkbound.topology.types import Machine
 from linkbound.units import parse_size_bytes
 from linkbound.values import Value
 
@@ -41,6 +44,8 @@ class Sources(Value, frozen=True, kw_only=True):
     runs: RunsNamed | None = None
     engine_from: str | None = None
     """Recorded machine whose engine runs stand in where this one has none."""
+    live: Machine | None = None
+    """This host as it was probed; None for a recorded machine."""
     memory_bytes: Mapping[str, int] = {}
     """GPU model to memory, stated by the manifest for files that do not print it."""
 
@@ -72,6 +77,21 @@ def read_sources(name_or_path: str) -> Sources:
         file = SourceFile(name=path.name, data=path.read_bytes())
         return Sources(name=path.name, recorded=True, note=f"{path.name}: a file", files=(file,))
     return read_recorded(name_or_path)
+
+
+def read_host() -> Sources | None:
+    """This host's GPUs; None where there is none. Constants come from a recorded machine."""
+    machine = probe_machine()
+    if not machine.gpus:
+        return None
+    return Sources(
+        name=socket.gethostname(),
+        recorded=False,
+        note=f"{len(machine.gpus)} GPUs of this host",
+        files=(),
+        live=machine,
+        engine_from=DEFAULT_MACHINE,
+    )
 
 
 def _recorded() -> Traversable:

@@ -100,6 +100,7 @@ def _inputs(stage: Stage, asked: Request) -> str:
     digest = hashlib.sha256(__version__.encode())
     for file in asked.sources.files:
         digest.update(file.name.encode() + hashlib.sha256(file.data).digest())
+    digest.update(canonical_json(asked.sources.live))
     if stage not in (Stage.TOPOLOGY, Stage.LINKS):
         digest.update(canonical_json(asked.shape))
     if stage not in (Stage.TOPOLOGY, Stage.LINKS, Stage.MODEL, Stage.SERVE):

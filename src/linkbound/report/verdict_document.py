@@ -1,0 +1,69 @@
+"""The verdicts as JSON: one row a plan, aim and baseline (D1)."""
+
+from typing import Any
+
+import msgspec
+
+from linkbound.predict.types import Plan
+from linkbound.report.types import LoadShown, Report
+from linkbound.verdict.types import Comparison, PlanVerdict
+
+SCHEMA, VERSION = "linkbound.verdict", 1
+
+
+def render_verdict_json(report: Report) -> str:
+    """One JSON document; a gain that is not known is null with a reason."""
+    document = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "machine": report.machine_name,
+        "recorded": report.recorded,
+        "model": report.shape.name,
+        "excluded": dict(report.excluded),
+        "loads": [_load(one) for one in report.loads],
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+
+
+def _load(shown: LoadShown) -> dict[str, Any]:
+    verdict = shown.verdict
+    return {
+        "load": msgspec.to_builtins(shown.load),
+        "answer": verdict.answer.value,
+        "plan": None if verdict.plan is None else _plan(verdict.plan),
+        "headline": verdict.headline,
+        "reasons": msgspec.to_builtins(verdict.reasons),
+        "plans": [_judged(one) for one in verdict.plans],
+        "would_change": list(verdict.would_change),
+        "measurements": msgspec.to_builtins(verdict.measurements),
+        "record_ids": list(shown.record_ids),
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "split": plan.split.name,
+        "arm": None if plan.arm is None else plan.arm.value,
+        "gpus": list(plan.placement.gpus),
+    }
+
+
+def _judged(one: PlanVerdict) -> dict[str, Any]:
+    return {
+        **_plan(one.plan),
+        "answer": one.answer.value,
+        "reasons": msgspec.to_builtins(one.reasons),
+        "comparisons": [_comparison(each) for each in one.comparisons],
+        "break_even": None if one.break_even is None else msgspec.to_builtins(one.break_even),
+    }
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    unknown = {"code": "not-priced", "text": "The baseline does not fit, so it has no time."}
+    return {
+        "aim": one.aim.value,
+        "baseline": _plan(one.baseline),
+        "gain": None if one.gain is None else msgspec.to_builtins(one.gain),
+        "reason": unknown if one.gain is None else None,
+        "answer": one.answer.value,
+    }
