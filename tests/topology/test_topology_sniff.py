@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkbound.errors import InputError
-from linkbound.topology.sniff import READERS, read_machine
-from linkbound.topology.xml import MAX_BYTES
+from linkbound.topology.sniff import MAX_FILE_BYTES, READERS, read_machine
 
 TESTS = Path(__file__).parents[1]
 H200 = TESTS / "machines" / "h200-pair"
@@ -63,7 +62,7 @@ def test_latin_1_is_said() -> None:
         (b" \n", "x: the file is empty."),
         (b"\x7fELF\x00\x01", "x: binary content (byte 0x00 at character 4)."),
         (b"\xff\xfea", "x: not the utf-16 that its first bytes announce (truncated data)."),
-        (b" " * (MAX_BYTES + 1), "x: 67,108,865 bytes."),
+        (b" " * (MAX_FILE_BYTES + 1), "x: 8,388,609 bytes."),
         (b"hello\n", "x: not a file that tells how a machine is wired."),
         (b"{}", "x: not a file that tells how a machine is wired."),
         (b"<html><body/></html>", "x: not a file that tells how a machine is wired."),

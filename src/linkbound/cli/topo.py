@@ -10,7 +10,7 @@ from msgspec import structs
 
 from linkbound.errors import InputError, NothingToMeasure, UsageError
 from linkbound.topology import Machine, NicPath, PairPath, merge, read_machine
-from linkbound.topology.xml import MAX_BYTES
+from linkbound.topology.sniff import MAX_FILE_BYTES
 
 SCHEMA = "linkbound.topo"
 VERSION = 1
@@ -157,7 +157,7 @@ def read_file(path: Path, name: str) -> Machine:
     try:
         with path.open("rb") as file:
             # One byte more than is allowed is enough to know that it is too much.
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}).",

@@ -63,9 +63,11 @@ def read_matrix(text: str, source: str, is_cell: Callable[[str], bool]) -> Matri
         # Prose around a posted matrix may look like a row ("Model X ..."): names decide.
         if row is not None and (row.device in named or _ROW_NAME.fullmatch(row.device)):
             rows.append(row)
+        if len(rows) > MAX_DEVICES:
+            break
     if not rows:
         raise _no_matrix(source)
-    devices = named or _devices_of(rows, source)
+    devices = named if named or len(rows) > MAX_DEVICES else _devices_of(rows, source)
     _check(devices, rows, source)
     notes += _what_lacks(devices, rows)
     columns = tuple(" ".join(name.split()) for name in _AFFINITY.findall(heading))
@@ -114,8 +116,8 @@ def _devices_of(rows: list[Row], source: str) -> tuple[str, ...]:
 def _check(devices: tuple[str, ...], rows: list[Row], source: str) -> None:
     names = [row.device for row in rows]
     wrong = None
-    if len(devices) > MAX_DEVICES:
-        wrong = f"a heading of {len(devices):,} devices"
+    if max(len(devices), len(rows)) > MAX_DEVICES:
+        wrong = f"a matrix of more than {MAX_DEVICES} devices"
     elif len(set(devices)) != len(devices) or len(set(names)) != len(names):
         wrong = "a device twice"
     elif unknown := [name for name in names if name not in devices]:

@@ -73,7 +73,7 @@ def _gpu(name: str, row: Row | None, matrix: Matrix, notes: list[str]) -> Gpu:
     if own := printed.get("GPU NUMA ID"):
         facts["gpu_numa_id"] = own
     if beyond := printed.get("beyond"):
-        notes.append(f"Not understood at the end of row {name}: '{beyond}'.")
+        notes.append(f"Not understood at the end of row {name}: '{beyond[:60]}'.")
     return Gpu(key=name, label=name, numa_node=numa_node, cpu_affinity=cpus or None, facts=facts)
 
 

@@ -15,9 +15,10 @@ from linkbound.topology.matrix import is_gpu, plain_lines
 from linkbound.topology.parse_p2p_matrix import is_status
 from linkbound.topology.parse_topo_matrix import is_link
 from linkbound.topology.types import Machine
-from linkbound.topology.xml import MAX_BYTES
 from linkbound.values import Value
 
+MAX_FILE_BYTES = 8 * 1024**2
+"""What a tool prints of the largest host is below 2 MiB; more only keeps the user waiting."""
 _HEAD_CHARS = 4096
 _BOMS = (
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -121,7 +122,7 @@ READERS = (
     Reader(
         name="lspci -tv or lspci -vv",
         matches=_line(
-            r"^[ |]*-?[+\\]?-?\[[0-9a-f]{4}(?:[:-]|\])|"
+            r"^[ |]*[-+\\]*\[[0-9a-f]{4}:[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-|"
             r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] |^[ \t]*(?:LnkCap|LnkSta|ACSCtl):"
         ),
         parser="parse_lspci.parse_lspci",
@@ -148,9 +149,11 @@ def read_machine(data: bytes, source: str) -> Machine:
 
 def decode(data: bytes, source: str) -> tuple[str, str | None]:
     """The text of a file, and a note where its encoding had to be taken for granted."""
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_FILE_BYTES:
         raise _unreadable(
-            source, f"{len(data):,} bytes", f"Files above {MAX_BYTES:,} bytes hold no topology."
+            source,
+            f"{len(data):,} bytes",
+            f"Files above {MAX_FILE_BYTES:,} bytes hold no topology.",
         )
     if not data.strip():
         raise _unreadable(source, "the file is empty", "Nothing can be taken from it.")
