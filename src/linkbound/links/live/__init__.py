@@ -1,0 +1,1 @@
+"""Live links: what this host's links do, measured in child processes (L1-L6)."""
