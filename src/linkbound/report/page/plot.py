@@ -1,0 +1,285 @@
+"""Plots as our own SVG: curves on log axes, ranges on one scale, stacked bars (E2, E3).
+
+Coordinates have one decimal, so that equal input gives equal bytes. What was not measured is dashed
+or hatched; colour never stands alone: series have markers, bars have hatches and numbers.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from linkbound.report.page.markup import esc
+from linkbound.values import Value
+
+LINE_WIDTH, LINE_HEIGHT = 520, 300
+LEFT, RIGHT, TOP, BOTTOM = 64, 14, 26, 40
+BAR_WIDTH, BAR_LEFT, BAR_RIGHT = 900, 130, 150
+ROW = 30
+CHAR = 6.6
+"""Pixels of a character at 12 px, an upper estimate."""
+# Below this width a number would run out of its segment: it stays in the title.
+LEAST_LABEL = 34
+MARKERS = ("circle", "square", "triangle", "diamond")
+
+
+class Point(Value, frozen=True, kw_only=True):
+    """A point of a series; low and high where it has an interval."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    title: str
+
+
+class Series(Value, frozen=True, kw_only=True):
+    """A line: `look` is its colour class, `marker` its shape, dashed where not measured."""
+
+    name: str
+    look: str
+    marker: str
+    points: tuple[Point, ...]
+    dashed: bool = False
+
+
+class Axis(Value, frozen=True, kw_only=True):
+    """A logarithmic axis over low .. high, both above 0."""
+
+    name: str
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Where a value stands between the ends: 0 to 1."""
+        return math.log(value / self.low) / math.log(self.high / self.low)
+
+
+class Interval(Value, frozen=True, kw_only=True):
+    """A row of ranges on one scale."""
+
+    name: str
+    look: str
+    value: float
+    low: float
+    high: float
+    label: str
+
+
+class Segment(Value, frozen=True, kw_only=True):
+    """A part of a stacked bar."""
+
+    look: str
+    value: float
+    label: str
+    title: str
+
+
+class Bar(Value, frozen=True, kw_only=True):
+    """A row of stacked segments; `marks` are lines across it with their titles."""
+
+    name: str
+    segments: tuple[Segment, ...]
+    label: str
+    marks: tuple[tuple[float, str, str], ...] = ()
+    """Position, look and title."""
+
+
+def lines(
+    title: str,
+    series: Sequence[Series],
+    x: Axis,
+    y: Axis,
+    ticks: tuple[Callable[[float], str], Callable[[float], str]],
+    *,
+    powers_of_two: bool = True,
+) -> str:
+    """Series on two log axes, with a grid, bands for intervals and a marker at each point."""
+    body = [*_grid(x, y, ticks, powers_of_two)]
+    for one in series:
+        body += _series(one, x, y)
+    return svg(title, LINE_WIDTH, LINE_HEIGHT, body)
+
+
+def _grid(
+    x: Axis,
+    y: Axis,
+    ticks: tuple[Callable[[float], str], Callable[[float], str]],
+    powers_of_two: bool,
+) -> list[str]:
+    found = []
+    bottom, right = LINE_HEIGHT - BOTTOM, LINE_WIDTH - RIGHT
+    for value in _thinned(_powers(x, 2 if powers_of_two else 10), 7):
+        at = _x(x, value)
+        found.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{bottom}"/>')
+        found.append(label(at, bottom + 16, ticks[0](value), "c"))
+    for value in _thinned(_powers(y, 10), 7):
+        at = _y(y, value)
+        found.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        found.append(label(LEFT - 6, at + 4, ticks[1](value), "e"))
+    found.append(label((LEFT + right) / 2, LINE_HEIGHT - 6, x.name, "c dim"))
+    found.append(label(4, 14, y.name, "dim"))
+    return found
+
+
+def _powers(axis: Axis, base: int) -> list[float]:
+    first = math.ceil(math.log(axis.low, base) - 1e-9)
+    last = math.floor(math.log(axis.high, base) + 1e-9)
+    return [float(base) ** power for power in range(first, last + 1)]
+
+
+def _thinned(values: list[float], most: int) -> list[float]:
+    return values[:: max(1, math.ceil(len(values) / most))]
+
+
+def _x(axis: Axis, value: float) -> float:
+    return LEFT + axis.place(value) * (LINE_WIDTH - LEFT - RIGHT)
+
+
+def _y(axis: Axis, value: float) -> float:
+    return LINE_HEIGHT - BOTTOM - axis.place(value) * (LINE_HEIGHT - TOP - BOTTOM)
+
+
+def _series(series: Series, x: Axis, y: Axis) -> list[str]:
+    found = []
+    band = [
+        (_x(x, one.x), _y(y, one.low), _y(y, one.high))
+        for one in series.points
+        if one.low is not None and one.high is not None
+    ]
+    if len(band) > 1:
+        upper = " ".join(f"{at:.1f},{high:.1f}" for at, _, high in band)
+        lower = " ".join(f"{at:.1f},{low:.1f}" for at, low, _ in reversed(band))
+        found.append(f'<polygon class="band {series.look}" points="{upper} {lower}"/>')
+    path = " ".join(f"{_x(x, one.x):.1f},{_y(y, one.y):.1f}" for one in series.points)
+    dashed = " dashed" if series.dashed else ""
+    found.append(f'<polyline class="curve {series.look}{dashed}" points="{path}"/>')
+    if not series.dashed:
+        found += [_point(one, series, x, y) for one in series.points]
+    return [f"<g><title>{esc(series.name)}</title>{''.join(found)}</g>"]
+
+
+def _point(point: Point, series: Series, x: Axis, y: Axis) -> str:
+    at = marker(series.marker, series.look, _x(x, point.x), _y(y, point.y))
+    return f"<g><title>{esc(point.title)}</title>{at}</g>"
+
+
+def marker(shape: str, look: str, x: float, y: float) -> str:
+    """A circle, square, triangle or diamond around a place."""
+    named = f'class="mark {look}"'
+    match shape:
+        case "square":
+            return f'<rect {named} x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6"/>'
+        case "triangle":
+            corners = f"{x:.1f},{y - 4:.1f} {x - 4:.1f},{y + 3:.1f} {x + 4:.1f},{y + 3:.1f}"
+            return f'<polygon {named} points="{corners}"/>'
+        case "diamond":
+            corners = (
+                f"{x:.1f},{y - 4:.1f} {x + 4:.1f},{y:.1f} {x:.1f},{y + 4:.1f} {x - 4:.1f},{y:.1f}"
+            )
+            return f'<polygon {named} points="{corners}"/>'
+        case _:
+            return f'<circle {named} cx="{x:.1f}" cy="{y:.1f}" r="3.2"/>'
+
+
+def ranges(
+    title: str, rows: Sequence[Interval], unit: str, baseline: tuple[float, str] | None
+) -> str:
+    """One interval a row from 0 on one scale, and a line through the plan to beat."""
+    most = max(one.high for one in rows) * 1.02
+    height = TOP + len(rows) * ROW + BOTTOM
+    body = _bar_grid(most, height, unit)
+    for number, one in enumerate(rows):
+        y = TOP + number * ROW + ROW / 2
+        low, value, high = (_bar_x(edge, most) for edge in (one.low, one.value, one.high))
+        body += [
+            label(BAR_LEFT - 10, y + 4, one.name, "e"),
+            f"<g><title>{esc(one.name)}: {esc(one.label)}</title>"
+            f'<rect class="reach {one.look}" x="{low:.1f}" y="{y - 7:.1f}" '
+            f'width="{max(high - low, 1):.1f}" height="14" rx="2"/>'
+            f'<line class="middle {one.look}" x1="{value:.1f}" x2="{value:.1f}" '
+            f'y1="{y - 9:.1f}" y2="{y + 9:.1f}"/></g>',
+            label(BAR_WIDTH - BAR_RIGHT + 8, y + 4, one.label, "tn"),
+        ]
+    if baseline is not None:
+        at = _bar_x(baseline[0], most)
+        body.append(
+            f'<g><title>{esc(baseline[1])}</title><line class="baseline" x1="{at:.1f}" '
+            f'x2="{at:.1f}" y1="{TOP - 6}" y2="{height - BOTTOM + 4}"/></g>'
+        )
+        body.append(label(at, TOP - 12, baseline[1], "c dim"))
+    return svg(title, BAR_WIDTH, height, body)
+
+
+def bars(title: str, rows: Sequence[Bar], unit: str) -> str:
+    """Stacked bars on one scale; a segment that is wide enough carries its number."""
+    ends = [sum(part.value for part in one.segments) for one in rows]
+    most = max(*ends, *(at for one in rows for at, _, _ in one.marks), 1e-12) * 1.02
+    height = TOP + len(rows) * ROW + BOTTOM
+    body = _bar_grid(most, height, unit)
+    for number, one in enumerate(rows):
+        y = TOP + number * ROW + 5
+        body.append(label(BAR_LEFT - 10, y + 14, one.name, "e"))
+        body += _segments(one, y, most)
+        for at, look, title_of in one.marks:
+            x = _bar_x(at, most)
+            body.append(
+                f'<g><title>{esc(title_of)}</title><line class="{look}" x1="{x:.1f}" '
+                f'x2="{x:.1f}" y1="{y - 4}" y2="{y + 24}"/></g>'
+            )
+        body.append(label(BAR_WIDTH - BAR_RIGHT + 8, y + 14, one.label, "tn"))
+    return svg(title, BAR_WIDTH, height, body)
+
+
+def _segments(bar: Bar, y: float, most: float) -> list[str]:
+    found = []
+    start = 0.0
+    for part in bar.segments:
+        left, right = _bar_x(start, most), _bar_x(start + part.value, most)
+        start += part.value
+        found.append(
+            f"<g><title>{esc(bar.name)}, {esc(part.title)}</title>"
+            f'<rect class="part {part.look}" x="{left:.1f}" y="{y:.1f}" '
+            f'width="{right - left:.1f}" height="20"/></g>'
+        )
+        if right - left > max(LEAST_LABEL, len(part.label) * CHAR + 6):
+            found.append(label((left + right) / 2, y + 14, part.label, f"c in {part.look}"))
+    return found
+
+
+def _bar_grid(most: float, height: float, unit: str) -> list[str]:
+    found = []
+    for value in _steps(most):
+        at = _bar_x(value, most)
+        found.append(
+            f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" '
+            f'y2="{height - BOTTOM + 4}"/>'
+        )
+        found.append(label(at, height - BOTTOM + 18, f"{value:,.6g}", "c"))
+    found.append(label(BAR_LEFT, height - 4, unit, "dim"))
+    return found
+
+
+def _steps(most: float) -> list[float]:
+    """Round steps from 0 on, about six of them."""
+    raw = most / 6
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(one * power for one in (1, 2, 5, 10) if one * power >= raw)
+    return [step * number for number in range(int(most / step) + 1)]
+
+
+def _bar_x(value: float, most: float) -> float:
+    return BAR_LEFT + value / most * (BAR_WIDTH - BAR_LEFT - BAR_RIGHT)
+
+
+def label(x: float, y: float, words: str, look: str = "") -> str:
+    """Words at a place; `c` and `e` in the look centre them or end them there."""
+    named = f' class="{look}"' if look else ""
+    return f'<text{named} x="{x:.1f}" y="{y:.1f}">{esc(words)}</text>'
+
+
+def svg(title: str, width: float, height: float, body: Sequence[str]) -> str:
+    """A picture that has its title and grows with the page."""
+    return (
+        f'<svg class="plot" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'role="img" aria-label="{esc(title)}">'
+        f"<title>{esc(title)}</title>{''.join(body)}</svg>"
+    )

@@ -1,0 +1,155 @@
+"""A study as terminal text: whose figures, verdicts, plans, memory, crossings, findings (E2, D1).
+
+100 columns and no colour, so that a pipe, a file and a terminal get the same bytes.
+"""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from linkbound.report.table import Row, render_table
+from linkbound.report.text_tables import crossing_rows, memory_rows, plan_rows, score_rows
+from linkbound.report.types import LoadShown, Report
+from linkbound.report.words import (
+    ANSWER_MEANING,
+    headline,
+    load_words,
+    outcome_counts,
+    short_id,
+    unique,
+    visible,
+)
+from linkbound.verdict.types import Reason
+
+WIDTH = 100
+LONGEST_NAME = 40
+"""Names from outside are cut to this in tables; figures never are."""
+
+
+def render_text(report: Report) -> str:
+    """The whole report, at most 100 columns wide."""
+    lines = [*_head(report), "", *_verdicts(report)]
+    for load in report.loads:
+        lines += _block(f"Plans, {load_words(load)}", plan_rows(report, load), 2)
+    lines += _block("Memory of each GPU, GiB", memory_rows(report), 3)
+    lines += _block("Crossings: payload of one rank in one step", crossing_rows(report), 4)
+    lines += _block("Predictions against measurements, rows not seen", score_rows(report), 1)
+    lines += _findings(report)
+    lines += _list("Not known, because", (*report.not_known, *report.machine.notes))
+    lines += _list("Placement", report.commands)
+    lines += [
+        "",
+        *_wrapped(f"Evidence  {len(report.evidence):,} records: {outcome_counts(report)}"),
+        *_wrapped(f"Study     {visible(report.study_path)}"),
+    ]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def render_verdict_text(report: Report) -> str:
+    """Whose figures these are, and the verdict blocks alone."""
+    lines = [*_wrapped(visible(report.machine_note)), "", *_verdicts(report)]
+    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def _head(report: Report) -> list[str]:
+    models = [gpu.model or "GPU of unknown model" for gpu in report.machine.gpus]
+    counted = ", ".join(f"{models.count(one)}x {one}" for one in dict.fromkeys(models))
+    excluded = (f"{label} is left out: {why}" for label, why in report.excluded.items())
+    lines = [
+        report.machine_note,
+        f"Model     {report.shape.name}, {report.shape.parameters:,} parameters",
+        f"Machine   {report.machine_name}: {counted}",
+        *excluded,
+        f"Engine    {report.engine}",
+    ]
+    return [line for one in lines for line in _wrapped(visible(one))]
+
+
+def _verdicts(report: Report) -> list[str]:
+    return [line for load in report.loads for line in (*_verdict(load), "")]
+
+
+def _verdict(load: LoadShown) -> list[str]:
+    verdict = load.verdict
+    lines = [
+        load_words(load),
+        *_wrapped(
+            f"{verdict.answer.value.upper()}: {ANSWER_MEANING[verdict.answer]}. {headline(load)}"
+        ),
+    ]
+    for reason in verdict.reasons:
+        lines += _reason(reason, load)
+    lines += _list("What would change it", verdict.would_change)
+    for one in verdict.measurements:
+        lines += [*_wrapped(f"Measure: {visible(one.what)}. {visible(one.why)}")]
+        lines += [f"  $ {visible(one.command)}"]
+    return lines
+
+
+def _reason(reason: Reason, load: LoadShown) -> list[str]:
+    ids = " ".join(short_id(one) for one in unique(reason.record_ids or load.record_ids))
+    return _wrapped(f"- {visible(reason.text)} [{ids or 'no record'}]", "  ")
+
+
+def _findings(report: Report) -> list[str]:
+    lines = []
+    for one in report.findings:
+        ids = " ".join(short_id(record) for record in unique(one.record_ids))
+        lines += _wrapped(
+            f"- {one.severity.value}, {one.level.value}: {visible(one.code)}: {visible(one.seen)} "
+            f"{visible(one.why)} [{ids or 'no record'}]",
+            "  ",
+        )
+        lines += _wrapped(f"  Do: {visible(one.remedy)}", "  ")
+    return ["", "Findings", *lines] if lines else []
+
+
+def _list(title: str, entries: Iterable[str]) -> list[str]:
+    lines = [line for one in entries for line in _wrapped(f"- {visible(one)}", "  ")]
+    return ["", title, *lines] if lines else []
+
+
+def _wrapped(words: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(words, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def _block(title: str, rows: Sequence[Row], left: int) -> list[str]:
+    """A table under its title; too many columns are wrapped into blocks, the first one repeated."""
+    if len(rows) < 2:
+        return []
+    shown = [tuple(_cut(visible(cell)) for cell in row) for row in rows]
+    lines = ["", *_wrapped(title)]
+    gap = 1 if _width(shown, 2) > WIDTH >= _width(shown, 1) else 2
+    for number, columns in enumerate(_fitting(shown, gap)):
+        if number:
+            lines.append("")
+        part = [tuple(row[column] for column in columns) for row in shown]
+        lefts = sum(column < left for column in columns)
+        lines += render_table(part[0], part[1:], left=lefts, gap=gap)
+    return lines
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
+
+
+def _widths(rows: Sequence[Row]) -> list[int]:
+    return [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+
+def _width(rows: Sequence[Row], gap: int) -> int:
+    widths = _widths(rows)
+    return sum(widths) + gap * (len(widths) - 1)
+
+
+def _fitting(rows: Sequence[Row], gap: int) -> list[list[int]]:
+    """Columns of each block: as many as fit beside the first."""
+    widths = _widths(rows)
+    blocks = [[0]]
+    used = widths[0]
+    for column, width in enumerate(widths[1:], start=1):
+        if used + gap + width > WIDTH and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = widths[0]
+        blocks[-1].append(column)
+        used += gap + width
+    return blocks
