@@ -140,14 +140,22 @@ def _tree_kind(ours: list[Device], theirs: list[Device], ports_shown: bool) -> P
     return _between_nodes(ours, theirs)
 
 
+_TOPS = (DeviceKind.SOCKET, DeviceKind.NUMA_NODE)
+
+
 def _between_nodes(ours: list[Device], theirs: list[Device]) -> PathKind | None:
     """Paths that meet at a socket or nowhere: the NUMA nodes decide, if both are stated."""
     nodes = [_numa(chain) for chain in (ours, theirs)]
+    if None not in nodes and nodes[0] != nodes[1]:
+        return PathKind.SYS
     if None not in nodes:
-        return PathKind.NODE if nodes[0] == nodes[1] else PathKind.SYS
-    tops = {DeviceKind.SOCKET, DeviceKind.NUMA_NODE}
-    placed = all(any(device.kind in tops for device in chain) for chain in (ours, theirs))
-    return PathKind.SYS if placed else None
+        # Chains that end at a bridge are cut short: they may meet below the host bridges.
+        return PathKind.NODE if _reach(ours, theirs, DeviceKind.HOST_BRIDGE, *_TOPS) else None
+    return PathKind.SYS if _reach(ours, theirs, *_TOPS) else None
+
+
+def _reach(ours: list[Device], theirs: list[Device], *tops: DeviceKind) -> bool:
+    return all(any(device.kind in tops for device in chain) for chain in (ours, theirs))
 
 
 def _numa(chain: list[Device]) -> int | None:

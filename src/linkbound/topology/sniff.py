@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from linkbound.errors import InputError
-from linkbound.topology.labels import check_size, derive_nic_paths, derive_pairs
+from linkbound.topology.labels import check_size
 from linkbound.topology.matrix import is_gpu, plain_lines
 from linkbound.topology.parse_p2p_matrix import is_status
 from linkbound.topology.parse_topo_matrix import is_link
@@ -123,7 +123,8 @@ READERS = (
         name="lspci -tv or lspci -vv",
         matches=_line(
             r"^[ |]*[-+\\]*\[[0-9a-f]{4}:[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-|"
-            r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] |^[ \t]*(?:LnkCap|LnkSta|ACSCtl):"
+            r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] |^[ \t]*(?:LnkCap|LnkSta|ACSCtl):|"
+            r"^[ \t]*BAR \d: current size"
         ),
         parser="parse_lspci.parse_lspci",
     ),
@@ -131,10 +132,7 @@ READERS = (
 
 
 def read_machine(data: bytes, source: str) -> Machine:
-    """The machine that `data` shows, whatever tool wrote it. Raises InputError.
-
-    Labels are worked out where the source shows a tree and prints no labels.
-    """
+    """The machine that `data` shows, whatever tool wrote it. Raises InputError."""
     text, note = decode(data, source)
     reader = next((reader for reader in READERS if reader.matches(text)), None)
     if reader is None:
@@ -143,7 +141,8 @@ def read_machine(data: bytes, source: str) -> Machine:
             why="Understood are: " + "; ".join(reader.name for reader in READERS) + ".",
             hint="Give the whole output of one of these tools.",
         )
-    machine = _with_labels(_parser(reader)(text, source), source)
+    machine = _parser(reader)(text, source)
+    check_size(machine.gpus, machine.devices, source)
     return machine if note is None else structs.replace(machine, notes=(*machine.notes, note))
 
 
@@ -196,15 +195,3 @@ def _parser(reader: Reader) -> Callable[[str, str], Machine]:
         importlib.import_module(f"linkbound.topology.{module}"), function
     )
     return found
-
-
-def _with_labels(machine: Machine, source: str) -> Machine:
-    check_size(machine.gpus, machine.devices, source)
-    if machine.pairs or not any(gpu.parent for gpu in machine.gpus):
-        return machine
-    return structs.replace(
-        machine,
-        pairs=derive_pairs(machine.gpus, machine.devices, ports_shown=True),
-        nic_paths=machine.nic_paths
-        or derive_nic_paths(machine.gpus, machine.devices, ports_shown=True),
-    )
