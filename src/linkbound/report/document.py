@@ -38,11 +38,11 @@ def build_document(report: Report) -> Json:
         "excluded": dict(report.excluded),
         "loads": [_load(one) for one in report.loads],
         "curves": [_curve(one) for one in report.curves],
-        "pair_rates": [_rate(one, report.link_record_ids) for one in report.pair_rates],
-        "pair_latencies": [
-            {**_plain(one), "record_ids": list(report.link_record_ids)}
-            for one in report.pair_latencies
-        ],
+        "pairs": {
+            "rates": [_rate(one) for one in report.pair_rates],
+            "latencies": [_plain(one) for one in report.pair_latencies],
+            "record_ids": list(report.link_record_ids),
+        },
         "fits": [_fit(one, report.fit_record_ids) for one in report.fits],
         "splits": [_split(one) for one in report.splits],
         "maps": [_map(one) for one in report.maps],
@@ -186,9 +186,9 @@ def _curve(shown: CurveShown) -> Json:
     }
 
 
-def _rate(one: PairRate, record_ids: Iterable[str]) -> Json:
+def _rate(one: PairRate) -> Json:
     reason = _reason("not_printed", "The tool does not print its buffer size.", one.size_bytes)
-    return {**_plain(one), "reason": reason, "record_ids": list(record_ids)}
+    return {**_plain(one), "reason": reason}
 
 
 def _fit(one: Fit, record_ids: Iterable[str]) -> Json:

@@ -4,13 +4,15 @@ No script, no request, no font from outside: it opens in ten years, offline, and
 """
 
 import json
+import re
 from importlib import resources
 
 from linkbound.report.document import build_document
 from linkbound.report.page import links, machine, plans, records, regimes, splits, trust, verdicts
-from linkbound.report.page.markup import Citations, esc
+from linkbound.report.page.markup import ANCHOR_DIGITS, Citations, esc
 from linkbound.report.types import Report
 
+_RECORD_ID = re.compile(r'"([0-9a-f]{64})"')
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _CONTENTS = (
     ("verdict", "Verdict"),
@@ -96,9 +98,14 @@ def _contents(body: str) -> str:
 
 
 def _data(report: Report) -> str:
-    """The document of the JSON output; `<` is escaped, so that no data can end the element."""
-    text = json.dumps(build_document(report), allow_nan=False)
-    # Six digits are more than any figure here has, and halve the weight of the page.
-    short = json.loads(text, parse_float=lambda digits: float(f"{float(digits):.6g}"))
-    text = json.dumps(short, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+    """The JSON output without the evidence, which is the table above it, to six digits.
+
+    Record ids are cut to the digits that name a row of that table. `<` is escaped, so that no data
+    can end the element.
+    """
+    document = build_document(report)
+    del document["evidence"]
+    exact = json.dumps(document, allow_nan=False)
+    short = json.loads(exact, parse_float=lambda digits: float(f"{float(digits):.6g}"))
+    text = json.dumps(short, separators=(",", ":")).replace("<", "\\u003c")
+    return _RECORD_ID.sub(lambda found: f'"{found[1][:ANCHOR_DIGITS]}"', text)

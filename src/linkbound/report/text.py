@@ -21,6 +21,8 @@ from linkbound.report.words import (
 from linkbound.verdict.types import Reason
 
 WIDTH = 100
+IDS = 3
+"""Record ids shown after a sentence; all of them are in the other outputs."""
 LONGEST_NAME = 40
 """Names from outside are cut to this in tables; figures never are."""
 
@@ -34,7 +36,7 @@ def render_text(report: Report) -> str:
     lines += _block("Crossings: payload of one rank in one step", crossing_rows(report), 4)
     lines += _block("Predictions against measurements, rows not seen", score_rows(report), 1)
     lines += _findings(report)
-    lines += _list("Not known, because", (*report.not_known, *report.machine.notes))
+    lines += _list("Not known, because", unique((*report.not_known, *report.machine.notes)))
     lines += _list("Placement", report.commands)
     lines += [
         "",
@@ -86,17 +88,23 @@ def _verdict(load: LoadShown) -> list[str]:
 
 
 def _reason(reason: Reason, load: LoadShown) -> list[str]:
-    ids = " ".join(short_id(one) for one in unique(reason.record_ids or load.record_ids))
-    return _wrapped(f"- {visible(reason.text)} [{ids or 'no record'}]", "  ")
+    return _wrapped(f"- {visible(reason.text)} {_ids(reason.record_ids or load.record_ids)}", "  ")
+
+
+def _ids(ids: Iterable[str]) -> str:
+    found = [short_id(one) for one in unique(ids)]
+    if not found:
+        return "[no record]"
+    more = f" and {len(found) - IDS} more" if len(found) > IDS else ""
+    return f"[{' '.join(found[:IDS])}{more}]"
 
 
 def _findings(report: Report) -> list[str]:
     lines = []
     for one in report.findings:
-        ids = " ".join(short_id(record) for record in unique(one.record_ids))
         lines += _wrapped(
             f"- {one.severity.value}, {one.level.value}: {visible(one.code)}: {visible(one.seen)} "
-            f"{visible(one.why)} [{ids or 'no record'}]",
+            f"{visible(one.why)} {_ids(one.record_ids)}",
             "  ",
         )
         lines += _wrapped(f"  Do: {visible(one.remedy)}", "  ")

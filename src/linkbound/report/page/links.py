@@ -147,7 +147,9 @@ def _rated(point: CurvePoint) -> Point:
 def _legend(series: Series) -> str:
     dashed = " dashed" if series.dashed else ""
     line = f'<line class="curve {series.look}{dashed}" x1="0" x2="28" y1="7" y2="7"/>'
-    mark = "" if series.dashed else marker(series.marker, series.look, 14, 7)
+    mark = (
+        "" if series.dashed else f'<g class="mark {series.look}">{marker(series.marker, 14, 7)}</g>'
+    )
     picture = f'<svg width="28" height="14" aria-hidden="true">{line}{mark}</svg>'
     return f"<li>{picture} {esc(series.name)}</li>"
 

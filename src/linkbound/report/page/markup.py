@@ -9,12 +9,19 @@ from collections.abc import Iterable, Sequence
 from linkbound.report.words import short_id, unique, visible
 
 # So many links stand in the open; the rest of a long list folds away.
-CITED_IN_THE_OPEN = 3
+CITED_IN_THE_OPEN = 2
+# Digits of a record id in an anchor: 64 bits, with which no study has two records alike.
+ANCHOR_DIGITS = 16
 
 
 def esc(text: object) -> str:
     """Any value as text of an element or of a quoted attribute."""
     return html.escape(visible(str(text)), quote=True)
+
+
+def anchor(record_id: str) -> str:
+    """The name of a record's row on the page."""
+    return esc(f"r-{record_id[:ANCHOR_DIGITS]}")
 
 
 class Citations:
@@ -41,7 +48,7 @@ class Citations:
     def _link(self, record_id: str) -> str:
         if record_id not in self._known:
             return f"<span>{esc(short_id(record_id))} (not in this study)</span>"
-        return f'<a href="#r-{esc(record_id)}">{esc(short_id(record_id))}</a>'
+        return f'<a href="#{anchor(record_id)}">{esc(short_id(record_id))}</a>'
 
 
 class Cell:

@@ -9,6 +9,7 @@ from linkbound.report.page.markup import (
     esc,
     figure,
     how,
+    items,
     number,
     section,
     table,
@@ -111,7 +112,7 @@ def _row(report: Report, load: LoadShown, one: Forecast, cite: Citations) -> lis
         number(share_words(crossing_share(one)) if split else "-"),
         number(share_words(waiting_share(one)) if split else "-"),
         Cell(f'<span class="word small {answer}">{answer}</span>'),
-        Cell(cite(unique((*one.record_ids, *load.record_ids)))),
+        Cell(cite(one.record_ids or load.record_ids)),
     ]
 
 
@@ -128,7 +129,26 @@ def step_split(report: Report, cite: Citations) -> str:
         for kind, look in TERM_LOOKS.items()
     )
     legends = f'<ul class="legend">{legend}</ul>' if content else ""
-    return section("steps", "Where a step's time goes", legends, *content)
+    return section("steps", "Where a step's time goes", legends, *content, _bases(report))
+
+
+def _bases(report: Report) -> str:
+    """What each kind of term rests on, once for all plans."""
+    steps = [
+        step
+        for load in report.loads
+        for one in load.forecasts
+        for step in (one.decode, one.prefill)
+        if step is not None
+    ]
+    bases = dict.fromkeys(
+        f"<b>{term.kind.value}</b>, {term.provenance.value}: {esc(term.basis)}"
+        for step in steps
+        for term in step.terms
+    )
+    if not bases:
+        return ""
+    return f"<details><summary>What each term rests on</summary>{items(sorted(bases))}</details>"
 
 
 def _stacks(
@@ -143,7 +163,7 @@ def _stacks(
     ids = [record for _, step in steps for term in step.terms for record in term.record_ids]
     reading = (
         "Predicted, in milliseconds. Blue is what the link takes: solid while bytes move, hatched "
-        "while a rank waits for the other. Point at a part for its interval and source."
+        "while a rank waits for the other. Point at a part for its interval."
     )
     picture = bars(title, rows, "ms")
     return figure(title, picture, reading, cite(unique((*ids, *load.record_ids))))
@@ -159,8 +179,7 @@ def _stack(name: str, step: StepTime) -> Bar:
                 look=TERM_LOOKS[one.kind],
                 value=one.time.value * 1e3,
                 label=format_significant(one.time.value * 1e3),
-                title=f"{one.kind.value}: {predicted(one.time, 1e3)} ms, "
-                f"{one.provenance.value}, {one.basis}",
+                title=f"{one.kind.value}: {predicted(one.time, 1e3)} ms, {one.provenance.value}",
             )
             for one in terms
         ),

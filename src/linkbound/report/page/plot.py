@@ -153,31 +153,26 @@ def _series(series: Series, x: Axis, y: Axis) -> list[str]:
     dashed = " dashed" if series.dashed else ""
     found.append(f'<polyline class="curve {series.look}{dashed}" points="{path}"/>')
     if not series.dashed:
-        found += [_point(one, series, x, y) for one in series.points]
+        marks = (
+            marker(series.marker, _x(x, one.x), _y(y, one.y), one.title) for one in series.points
+        )
+        found.append(f'<g class="mark {series.look}">{"".join(marks)}</g>')
     return [f"<g><title>{esc(series.name)}</title>{''.join(found)}</g>"]
 
 
-def _point(point: Point, series: Series, x: Axis, y: Axis) -> str:
-    at = marker(series.marker, series.look, _x(x, point.x), _y(y, point.y))
-    return f"<g><title>{esc(point.title)}</title>{at}</g>"
-
-
-def marker(shape: str, look: str, x: float, y: float) -> str:
+def marker(shape: str, x: float, y: float, title: str = "") -> str:
     """A circle, square, triangle or diamond around a place."""
-    named = f'class="mark {look}"'
+    named = f"<title>{esc(title)}</title>" if title else ""
     match shape:
         case "square":
-            return f'<rect {named} x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6"/>'
+            form = f'rect x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6"'
         case "triangle":
-            corners = f"{x:.1f},{y - 4:.1f} {x - 4:.1f},{y + 3:.1f} {x + 4:.1f},{y + 3:.1f}"
-            return f'<polygon {named} points="{corners}"/>'
+            form = f'path d="M{x:.1f} {y - 4:.1f}l4 7h-8z"'
         case "diamond":
-            corners = (
-                f"{x:.1f},{y - 4:.1f} {x + 4:.1f},{y:.1f} {x:.1f},{y + 4:.1f} {x - 4:.1f},{y:.1f}"
-            )
-            return f'<polygon {named} points="{corners}"/>'
+            form = f'path d="M{x:.1f} {y - 4:.1f}l4 4-4 4-4-4z"'
         case _:
-            return f'<circle {named} cx="{x:.1f}" cy="{y:.1f}" r="3.2"/>'
+            form = f'circle cx="{x:.1f}" cy="{y:.1f}" r="3"'
+    return f"<{form}>{named}</{form.split(' ')[0]}>"
 
 
 def ranges(

@@ -2,7 +2,17 @@
 
 from collections.abc import Mapping
 
-from linkbound.report.page.markup import Cell, Citations, esc, how, items, section, table, text
+from linkbound.report.page.markup import (
+    Cell,
+    Citations,
+    anchor,
+    esc,
+    how,
+    items,
+    section,
+    table,
+    text,
+)
 from linkbound.report.types import Evidence, Report
 from linkbound.report.words import short_id
 
@@ -45,7 +55,7 @@ def _row(one: Evidence, cite: Citations) -> str:
         Cell(cite(one.parents) if one.parents else "-"),
     )
     named = Cell(f"<code>{esc(short_id(one.id))}</code>", "", one.id).markup("th", ' scope="row"')
-    return f'<tr id="r-{esc(one.id)}">{named}{"".join(cell.markup("td") for cell in cells)}</tr>'
+    return f'<tr id="{anchor(one.id)}">{named}{"".join(cell.markup("td") for cell in cells)}</tr>'
 
 
 def environment(report: Report) -> str:

@@ -14,6 +14,7 @@ from linkbound.report.page.markup import (
     text,
 )
 from linkbound.report.types import Report
+from linkbound.report.words import unique
 from linkbound.units import format_significant
 
 CAUTIONS = (
@@ -196,7 +197,7 @@ def findings(report: Report, cite: Citations) -> str:
 
 def not_known(report: Report) -> str:
     """What was not measured, because."""
-    entries = [*report.not_known, *report.machine.notes, *report.shape.gaps]
+    entries = unique((*report.not_known, *report.machine.notes, *report.shape.gaps))
     return section("not-known", "Not known, because", items(esc(one) for one in entries))
 
 
