@@ -45,8 +45,8 @@ def device_parts(work: StepWork, constants: Calibration) -> dict[TermKind, float
         TermKind.MATRIX: both_s - stream_s,
         TermKind.ATTENTION: work.cache_bytes / constants.stream_bytes_per_s.value
         + work.attention_flops / constants.attention_flops_per_s.value,
-        TermKind.LAUNCH: work.layers * constants.layer_s.value
-        + work.mixture_layers * constants.mixture_layer_s.value,
+        TermKind.LAUNCH: work.layers * constants.layer_s.value,
+        TermKind.ROUTING: work.mixture_layers * constants.mixture_layer_s.value,
     }
 
 

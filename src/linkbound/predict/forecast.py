@@ -24,7 +24,7 @@ from linkbound.topology.types import Machine
 def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
     """Predicted times of one call with the whole load at once. Raises NoForecast."""
     share = _replica_load(load, plan.split)
-    error = engine.calibration.model_error
+    error = engine.model_error(plan.split)
     prefill = call_cost(engine, plan, _one_token(share))
     total = call_cost(engine, plan, share)
     latency = total.estimate(error)
@@ -45,6 +45,7 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
             kind: Estimate(value=value, low=min(low, value), high=max(high, value))
             for kind, (value, low, high) in total.parts.items()
         },
+        unseen_gain_error=engine.unseen_gain_error(plan.split),
         record_ids=engine.calibration.record_ids,
     )
 

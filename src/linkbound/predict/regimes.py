@@ -13,6 +13,7 @@ _REGIME = {
     TermKind.MATRIX: Regime.COMPUTE,
     TermKind.ATTENTION: Regime.MEMORY,
     TermKind.LAUNCH: Regime.LATENCY,
+    TermKind.ROUTING: Regime.LATENCY,
     TermKind.HOST: Regime.LATENCY,
     TermKind.OVERHEAD: Regime.LATENCY,
     TermKind.CROSSINGS: Regime.LINK,

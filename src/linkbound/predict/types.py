@@ -29,6 +29,7 @@ class TermKind(StrEnum):
     MATRIX = "matrix products"
     ATTENTION = "attention"
     LAUNCH = "layer latency"
+    ROUTING = "expert routing"
     CROSSINGS = "crossings"
     WAITING = "waiting"
     HOST = "host"
@@ -108,4 +109,6 @@ class Forecast(Value, frozen=True, kw_only=True):
     """The first prefill step."""
     parts: Mapping[TermKind, Estimate]
     """The whole call by kind of term: seconds that add up to `latency_s`."""
+    unseen_gain_error: float = 0.0
+    """Relative half-width of a ratio to another split for what no calibrating run shows."""
     record_ids: tuple[str, ...] = ()

@@ -186,3 +186,13 @@ def _cache_bytes(cache: RankCache, step: Step) -> float:
     for window, rate in cache.window_bytes_per_token:
         total += rate * min(step.context_tokens, step.decodes * float(window))
     return total
+
+
+def is_mixture(shape: ModelShape) -> bool:
+    """Whether any layer routes tokens to experts."""
+    return any(isinstance(layer.ffn, MoeFfn) for layer in shape.layers)
+
+
+def is_quantised(shape: ModelShape) -> bool:
+    """Whether any weight is stored in fewer bits than 16."""
+    return any(weights.bits < 16 for weights in shape.all_weights)

@@ -136,7 +136,7 @@ def _gain_reason(
         text = f"{forecast.plan.name} is slower than {name}, {figures} its speed: {calls}."
     elif found is Answer.REJECT and gain.value < 1:
         code = "replicas-better" if aim is Aim.THROUGHPUT else "gain-too-small"
-        text = f"{name} does more: {forecast.plan.name} has {figures} {what} of it; {calls}."
+        text = f"{forecast.plan.name} has only {figures} {what} of {name}: {calls}."
     elif found is Answer.REJECT:
         code = "gain-too-small"
         text = (

@@ -15,6 +15,8 @@ _OWN = frozenset({TermKind.CROSSINGS})
 def time_gain(plan: Forecast, baseline: Forecast, gain_error: float) -> Estimate:
     """Baseline time over plan time for the whole call: above 1, the plan is faster."""
     value = baseline.latency_s.value / plan.latency_s.value
+    if plan.plan.split != baseline.plan.split:
+        gain_error = math.hypot(gain_error, plan.unseen_gain_error, baseline.unseen_gain_error)
     down = up = gain_error**2
     for kind in {*plan.parts, *baseline.parts}:
         for below, above in _pulls(kind, plan, baseline):

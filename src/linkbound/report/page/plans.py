@@ -18,7 +18,7 @@ from linkbound.report.page.markup import (
 from linkbound.report.page.plot import Bar, Interval, Segment, bars, ranges
 from linkbound.report.types import LoadShown, Report
 from linkbound.report.words import (
-    best_baseline,
+    best_uncrossed,
     crossing_share,
     fits_word,
     load_words,
@@ -35,6 +35,7 @@ TERM_LOOKS = {
     TermKind.MATRIX: "t-matrix",
     TermKind.ATTENTION: "t-attention",
     TermKind.LAUNCH: "t-launch",
+    TermKind.ROUTING: "t-routing",
     TermKind.CROSSINGS: "t-crossings",
     TermKind.WAITING: "t-waiting",
     TermKind.HOST: "t-host",
@@ -53,11 +54,11 @@ def _load(report: Report, load: LoadShown, cite: Citations) -> str:
     if not load.forecasts:
         return f"<p>{esc(load_words(load))}: no plan could be priced.</p>"
     ids = unique((*(one for f in load.forecasts for one in f.record_ids), *load.record_ids))
-    baseline = best_baseline(load)
+    baseline = best_uncrossed(load)
     beat = (
         None
         if baseline is None
-        else (baseline.latency_s.value, f"best unsplit: {baseline.plan.name}")
+        else (baseline.latency_s.value, f"best without crossings: {baseline.plan.name}")
     )
     picture = ranges(
         f"Whole call, {load_words(load)}",
@@ -67,7 +68,7 @@ def _load(report: Report, load: LoadShown, cite: Citations) -> str:
     )
     reading = (
         "Predicted: the line is the value, the bar its interval. Left of the dashed line a plan "
-        "beats the best that is not split. Intervals overlap more than the ratio of two plans is "
+        "beats the best over which nothing crosses. Intervals overlap more than the ratio of two plans is "
         "uncertain, since both share the same compute."
     )
     return figure(f"Whole call, {load_words(load)}", picture, reading, cite(ids)) + _figures(
