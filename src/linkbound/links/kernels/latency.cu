@@ -1,0 +1,92 @@
+// A gate, an empty kernel, a pointer chase, a ping-pong of two resident kernels, and busy work.
+typedef unsigned long long u64;
+
+// In wall time, so that a change of clocks does not move a limit.
+__device__ u64 now_ns() {
+    u64 ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+extern "C" __global__ void empty() {}
+
+// Holds its stream until the host's word reaches `turn`; `ended_at` gets the turn of a timeout.
+extern "C" __global__ void gate(u64 word_at, u64 turn, u64 limit_ns, u64 ended_at) {
+    volatile u64 *word = (volatile u64 *)word_at;
+    const u64 start = now_ns();
+    while (*word < turn) {
+        if (now_ns() - start > limit_ns) {
+            *(volatile u64 *)ended_at = turn;
+            break;
+        }
+    }
+}
+
+// A ring through the buffer: place i points to place i + 1, `stride` bytes on.
+extern "C" __global__ void chain(u64 buffer_at, u64 places, u64 stride) {
+    const u64 step = (u64)gridDim.x * blockDim.x;
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < places; at += step) {
+        *(u64 *)(buffer_at + at * stride) = buffer_at + (at + 1) % places * stride;
+    }
+}
+
+// Each load needs the last one's value; the end is written so that none can be left out.
+extern "C" __global__ void chase(u64 start_at, u64 loads, u64 end_at) {
+    u64 place = start_at;
+    for (u64 load = 0; load < loads; ++load) place = *(volatile u64 *)place;
+    *(u64 *)end_at = place;
+}
+
+// Two of these bounce a flag: each polls its own memory and writes into the other's.
+// result[0] = nanoseconds of the laps after the warm-up, result[1] = laps done.
+extern "C" __global__ void pingpong(u64 mine_at, u64 theirs_at, u64 laps, u64 warm_up, u64 serves,
+                                    u64 limit_ns, u64 result_at) {
+    volatile u64 *mine = (volatile u64 *)mine_at;
+    volatile u64 *theirs = (volatile u64 *)theirs_at;
+    u64 start = now_ns(), lap = 1;
+    const u64 deadline = start + limit_ns;
+    for (; lap <= laps + warm_up; ++lap) {
+        if (serves) *theirs = lap;
+        for (unsigned spin = 0; *mine < lap; ++spin) {
+            if ((spin & 1023u) == 1023u && now_ns() > deadline) goto end;
+        }
+        if (!serves) *theirs = lap;
+        if (lap == warm_up) start = now_ns();
+    }
+end:
+    ((volatile u64 *)result_at)[0] = now_ns() - start;
+    ((volatile u64 *)result_at)[1] = lap - 1;
+    __threadfence_system();
+}
+
+// Arithmetic for `ns` on every multiprocessor; the host's word at `stop_at` ends it earlier.
+extern "C" __global__ void work_fma(u64 ns, u64 stop_at, u64 turn, u64 out_at) {
+    const u64 start = now_ns();
+    float a = threadIdx.x, b = 1.0001f, c = 0.5f, d = blockIdx.x;
+    do {
+#pragma unroll 64
+        for (int i = 0; i < 1024; ++i) {
+            a = fmaf(a, b, c);
+            d = fmaf(d, b, a);
+        }
+    } while (now_ns() - start < ns && *(volatile u64 *)stop_at < turn);
+    if (a == 1.2345f && d == 5.4321f) *(float *)out_at = a;
+}
+
+// Reads of the local memory for `ns`, as the weights of a decode step are read.
+extern "C" __global__ void work_memory(u64 ns, u64 stop_at, u64 turn, u64 out_at, u64 buffer_at,
+                                       u64 bytes) {
+    const u64 start = now_ns(), wide = bytes / 16;
+    const u64 stride = (u64)gridDim.x * blockDim.x;
+    const uint4 *buffer = (const uint4 *)buffer_at;
+    unsigned sum = 0;
+    do {
+        u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+        for (; at + 3 * stride < wide; at += 4 * stride) {
+            uint4 a = __ldcs(buffer + at), b = __ldcs(buffer + at + stride);
+            uint4 c = __ldcs(buffer + at + 2 * stride), d = __ldcs(buffer + at + 3 * stride);
+            sum += a.x ^ b.y ^ c.z ^ d.w;
+        }
+    } while (now_ns() - start < ns && *(volatile u64 *)stop_at < turn);
+    if (sum == 0x12345678u) *(unsigned *)out_at = sum;
+}
