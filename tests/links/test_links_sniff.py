@@ -46,7 +46,7 @@ def test_reader_of_every_case(pattern, kind, number):
         ("peer-copies.txt", "peer copies", 13),
         ("symm-allreduce.txt", "symmetric all-reduce", 3),
         ("nccl-tests/all_reduce.p2p-on.txt", "nccl-tests", 1),
-        ("nccl-p2p-on.log", "NCCL log", 0),
+        ("nccl-p2p-on.log", "NCCL log", 1),
     ],
 )
 def test_reader_of_the_recorded_machine(name, kind, curves):

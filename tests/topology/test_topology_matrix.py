@@ -211,3 +211,8 @@ def test_cut_anywhere(length: int) -> None:
         return
     # A cut inside a word (NV1 of NV18) cannot be told; all cells before it are right.
     assert all(whole[path.pair] == path.label for path in machine.pairs[:-1])
+
+
+def test_a_matrix_without_gpus_is_refused() -> None:
+    with pytest.raises(InputError, match="names no GPU, only NIC0"):
+        parse_topo_matrix("NIC0 X", "a")

@@ -5,6 +5,7 @@ All formats: with or without NICs, NUMA columns, legend, tabs; also cut ones.
 
 import re
 
+from linkbound.errors import InputError
 from linkbound.topology.identifiers import cpus_of_list
 from linkbound.topology.matrix import Matrix, Row, is_gpu, plain_lines, read_matrix
 from linkbound.topology.types import (
@@ -41,6 +42,12 @@ def parse_topo_matrix(text: str, source: str) -> Machine:
     gpus = tuple(
         _gpu(name, rows.get(name), matrix, notes) for name in matrix.devices if is_gpu(name)
     )
+    if not gpus:
+        raise InputError(
+            f"{source}: the matrix names no GPU, only {', '.join(matrix.devices[:4])}.",
+            why="Nothing about links between GPUs can be taken from it.",
+            hint="Give the whole output of nvidia-smi topo -m.",
+        )
     nics = tuple(name for name in matrix.devices if not is_gpu(name))
     return Machine(
         sources=(source,),
