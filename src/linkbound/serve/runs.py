@@ -5,7 +5,6 @@ may say more than is read.
 """
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,13 @@ from linkbound.errors import InputError
 from linkbound.serve.types import EngineRun, RunSpec, RunTimes
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
+# What one call may ask for: more tokens than any machine's cache holds at once, and few enough that
+# the steps of the scheduler can be listed.
+MAX_TOKENS = 10**8
+MAX_SEQUENCES = 100_000
+# A call takes longer than a microsecond and less than a fortnight: other figures are not seconds.
+LEAST_S, MOST_S = 1e-6, 1e6
+_FLAGS = {"0": False, "1": True, "False": False, "True": True}
 _HINT = "Each line needs model, tp, batch, input, output and prefill_all (or prefill_s)."
 
 
@@ -49,7 +55,8 @@ def _rows(data: bytes, source: str) -> Iterator[tuple[int, str, dict[str, Any], 
             why="A runs file is JSON lines.",
             hint=_HINT,
         ) from None
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Not splitlines: a JSON string may hold other line ends than the newline.
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{source}, line {number}"
@@ -63,44 +70,88 @@ def _rows(data: bytes, source: str) -> Iterator[tuple[int, str, dict[str, Any], 
             raise InputError(
                 f"{where} is not a JSON object.", why="Fields are read by name.", hint=_HINT
             )
-        yield number, str(row.get("tag", "")), row, where
+        yield number, _text(row, "tag", where), row, where
 
 
 def _spec(row: dict[str, Any], where: str) -> RunSpec:
-    model = row.get("model")
-    if not isinstance(model, str) or not model:
-        raise InputError(f"{where} names no model.", why="Its shape decides the work.", hint=_HINT)
-    return RunSpec(
-        model=model,
+    spec = RunSpec(
+        model=_text(row, "model", where),
         tp=_whole(row, "tp", where),
         pp=_whole(row, "pp", where, absent=1),
         expert_parallel=_whole(row, "ep", where, absent=0, least=0) != 0,
-        custom_all_reduce=_whole(row, "custom_ar", where, absent=1, least=0) != 0,
-        p2p_disabled=str(row.get("p2p_disable", "0")) == "1",
-        batch=_whole(row, "batch", where),
+        custom_all_reduce=_flag(row, "custom_ar", where, absent=1),
+        p2p_disabled=_flag(row, "p2p_disable", where, absent=0),
+        batch=_whole(row, "batch", where, most=MAX_SEQUENCES),
         prompt_tokens=_whole(row, "input", where),
         output_tokens=_whole(row, "output", where),
     )
+    tokens = spec.batch * (spec.prompt_tokens + spec.output_tokens)
+    if tokens > MAX_TOKENS:
+        raise InputError(
+            f"{where}: batch, input and output make {tokens:,} tokens.",
+            why=f"More than {MAX_TOKENS:,} are in no engine's cache at once.",
+            hint="Check the three fields.",
+        )
+    return spec
+
+
+def _text(row: dict[str, Any], key: str, where: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise InputError(
+            f"{where}: {key} is {_shown(value)}.", why="It must be a printable name.", hint=_HINT
+        )
+    return value
+
+
+def _flag(row: dict[str, Any], key: str, where: str, *, absent: int) -> bool:
+    """0 or 1, as a number, a string or a truth value: what environment variables are written as."""
+    value = row.get(key, absent)
+    flag = _FLAGS.get(str(value)) if isinstance(value, int | str) else None
+    if flag is None:
+        raise InputError(
+            f"{where}: {key} is {_shown(value)}.", why="It must be 0 or 1.", hint=_HINT
+        )
+    return flag
 
 
 def _whole(
-    row: dict[str, Any], key: str, where: str, *, absent: int | None = None, least: int = 1
+    row: dict[str, Any],
+    key: str,
+    where: str,
+    *,
+    absent: int | None = None,
+    least: int = 1,
+    most: int = 10**9,
 ) -> int:
     value = row.get(key, absent)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10**9:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(
-            f"{where}: {key} is {value!r}.",
-            why=f"It must be a whole number of at least {least}.",
+            f"{where}: {key} is {_shown(value)}.",
+            why=f"It must be a whole number from {least:,} to {most:,}.",
             hint=_HINT,
         )
     return value
 
 
+def _shown(value: object) -> str:
+    """A foreign value for a message: short, and nothing in it that a terminal would obey."""
+    text = "missing" if value is None else ascii(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
 def _times(row: dict[str, Any], where: str) -> RunTimes:
     prefill = _seconds(row, "prefill_all", "prefill_s", where)
+    total = _seconds(row, "total_all", "total_s", where)
     if not prefill:
-        raise InputError(f"{where} has no prefill time.", why="Nothing was measured.", hint=_HINT)
-    return RunTimes(prefill_s=prefill, total_s=_seconds(row, "total_all", "total_s", where))
+        raise InputError(f"{where}: prefill_all is empty.", why="Nothing was measured.", hint=_HINT)
+    if total and total[0] <= prefill[0]:
+        raise InputError(
+            f"{where}: total_all begins at {total[0]:g} s, prefill_all at {prefill[0]:g} s.",
+            why="All output tokens cannot take less time than the first one.",
+            hint=_HINT,
+        )
+    return RunTimes(prefill_s=prefill, total_s=total)
 
 
 def _seconds(row: dict[str, Any], key: str, single: str, where: str) -> tuple[float, ...]:
@@ -109,17 +160,17 @@ def _seconds(row: dict[str, Any], key: str, single: str, where: str) -> tuple[fl
         values = [row[single]] if row.get(single) is not None else []
     if not isinstance(values, list) or not all(_is_time(value) for value in values):
         raise InputError(
-            f"{where}: {key} is {values!r}.",
-            why="It must be a list of times in seconds, each above zero.",
+            f"{where}: {key} is {_shown(values)}.",
+            why=f"It must be a list of times in seconds, each from {LEAST_S:g} to {MOST_S:g}.",
             hint=_HINT,
         )
     return tuple(sorted(float(value) for value in values))
 
 
 def _is_time(value: object) -> bool:
+    # NaN compares false, and Python compares whole numbers of any length with a float.
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value > 0
+        and LEAST_S <= value <= MOST_S
     )
