@@ -19,7 +19,7 @@ MAX_SEQUENCES = 100_000
 # A call takes longer than a microsecond and less than a fortnight: other figures are not seconds.
 LEAST_S, MOST_S = 1e-6, 1e6
 _FLAGS = {"0": False, "1": True, "False": False, "True": True}
-_HINT = "Each line needs model, tp, batch, input, output and prefill_all (or prefill_s)."
+_HINT = "Each line needs tag, model, tp, batch, input, output and prefill_all (or prefill_s)."
 
 
 def parse_runs(data: bytes, source: str) -> tuple[EngineRun, ...]:
@@ -157,7 +157,7 @@ def _times(row: dict[str, Any], where: str) -> RunTimes:
 def _seconds(row: dict[str, Any], key: str, single: str, where: str) -> tuple[float, ...]:
     values = row.get(key)
     if values is None:
-        values = [row[single]] if row.get(single) is not None else []
+        key, values = single, [row[single]] if row.get(single) is not None else []
     if not isinstance(values, list) or not all(_is_time(value) for value in values):
         raise InputError(
             f"{where}: {key} is {_shown(values)}.",
