@@ -4,6 +4,7 @@ A fixed batch needs no random arrivals: the scheduler's rules give the exact seq
 Equal decode steps are kept as one with a count, so that a call of thousands of tokens stays small.
 """
 
+from collections import deque
 from functools import lru_cache
 
 from linkbound.model.types import Load
@@ -49,11 +50,12 @@ def schedule(load: Load, rules: SchedulerRules) -> tuple[Step, ...]:
     Follows vLLM's V1 scheduler for running and waiting requests: every running sequence gets its
     decode token, what is left of the token budget goes to prompts in order.
     """
-    waiting = [_Sequence(load.prompt_tokens) for _ in range(load.concurrency)]
+    waiting = deque(_Sequence(load.prompt_tokens) for _ in range(load.concurrency))
     running: list[_Sequence] = []
     steps: list[Step] = []
     while waiting or running:
-        if not waiting:
+        if not waiting or len(running) >= rules.max_sequences:
+            # Nobody can start before somebody ends.
             steps.append(_decode_run(running, load))
             running = [one for one in running if one.generated < load.output_tokens]
             continue
@@ -77,7 +79,7 @@ def schedule(load: Load, rules: SchedulerRules) -> tuple[Step, ...]:
 
 
 def _take_chunks(
-    waiting: list[_Sequence], running: list[_Sequence], load: Load, rules: SchedulerRules
+    waiting: deque[_Sequence], running: list[_Sequence], load: Load, rules: SchedulerRules
 ) -> tuple[tuple[Chunk, ...], list[_Sequence]]:
     budget = rules.max_batched_tokens - len(running)
     room = rules.max_sequences - len(running)
@@ -92,7 +94,7 @@ def _take_chunks(
         room -= 1
         if one.prompt_left:
             break
-        started.append(waiting.pop(0))
+        started.append(waiting.popleft())
     return tuple(chunks), started
 
 
