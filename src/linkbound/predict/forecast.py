@@ -5,6 +5,9 @@ the slowest stage sets the pace after the first; sequences decode in as many gro
 chunks in flight, each group walking all stages while the others do.
 """
 
+from collections.abc import Collection
+
+from linkbound.errors import UsageError
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
 from linkbound.predict.schedule import Step, schedule
@@ -135,8 +138,20 @@ def _replica_load(load: Load, split: Split) -> Load:
     )
 
 
-def plan_on(machine: Machine, split: Split, arm: Arm | None) -> Plan:
-    """The split on the machine's GPUs in their order."""
-    keys = tuple(gpu.key for gpu in machine.gpus[: split.gpus])
+def plan_on(
+    machine: Machine, split: Split, arm: Arm | None, excluded: Collection[str] = ()
+) -> Plan:
+    """The split on the machine's GPUs in their order, none with an excluded label.
+
+    Raises UsageError where too few are left.
+    """
+    free = [gpu.key for gpu in machine.gpus if gpu.label not in excluded]
+    if split.gpus > len(free):
+        raise UsageError(
+            f"{split.name} needs {split.gpus} GPUs, this machine has {len(free)} to use.",
+            why="A rank needs a GPU of its own.",
+            hint="Name a smaller split, or another machine.",
+        )
+    keys = tuple(free[: split.gpus])
     crossing = split.tp * split.pp > 1 or split.ep > 1
     return Plan(split=split, placement=Placement(gpus=keys), arm=arm if crossing else None)

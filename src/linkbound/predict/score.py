@@ -4,7 +4,7 @@ A prediction is right where it lies inside the repeats' range; else its error is
 nearer end, relative to that end. Points that calibration has seen are marked and not scored.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from statistics import median
 
@@ -101,14 +101,19 @@ class Prediction(Value, frozen=True, kw_only=True):
 
 
 def predict_specs(
-    specs: tuple[RunSpec, ...], engine_of: Callable[[str], Engine]
+    specs: tuple[RunSpec, ...],
+    engine_of: Callable[[str], Engine],
+    excluded: Collection[str] = (),
 ) -> tuple[Prediction, ...]:
-    """Predictions for points of a runs file; `engine_of` gives the engine for a model's name."""
-    return tuple(_predict(spec, engine_of(spec.model)) for spec in specs)
+    """Predictions for points of a runs file; `engine_of` gives the engine for a model's name.
+
+    GPUs with a label in `excluded` are not used.
+    """
+    return tuple(_predict(spec, engine_of(spec.model), excluded) for spec in specs)
 
 
-def _predict(spec: RunSpec, engine: Engine) -> Prediction:
-    plan = plan_on(engine.book.machine, split_of(spec), spec.arm)
+def _predict(spec: RunSpec, engine: Engine, excluded: Collection[str]) -> Prediction:
+    plan = plan_on(engine.book.machine, split_of(spec), spec.arm, excluded)
     found = forecast(engine, plan, load_of(spec))
     return Prediction(spec=spec, prefill=found.ttft_s, tpot=found.tpot_s)
 
@@ -162,11 +167,14 @@ def _row(
 
 
 def range_error(value: float, low: float, high: float) -> float:
-    """0 inside low .. high, else the distance to the nearer end over that end's size."""
+    """0 inside low .. high, else the distance to the nearer end over that end's size.
+
+    An end of exactly zero has no size: what misses it misses by the whole of itself, 1.
+    """
     if low <= value <= high:
         return 0.0
     end = low if value < low else high
-    return abs(value - end) / abs(end)
+    return abs(value - end) / (abs(end) or abs(value))
 
 
 def _prefill_range(run: EngineRun) -> tuple[float, float, float]:
