@@ -137,10 +137,11 @@ def _named(plan: Json, name: str) -> Json:
 def _plan_verdict(one: PlanVerdict) -> Json:
     found = _plain(one)
     found["plan"] = _named(found["plan"], one.plan.name)
-    del found["reasons"]  # the reasons of its comparisons, in their order
+    del found["reasons"]  # of its comparisons, where they are codes of the verdict's reasons
     for comparison, plain in zip(one.comparisons, found["comparisons"], strict=True):
         plain["plan"] = comparison.plan.name
         plain["baseline"] = comparison.baseline.name
+        plain["reasons"] = [reason.code for reason in comparison.reasons]
         plain["reason"] = _reason(
             "no_ratio", "One of the two does not fit or cannot be priced.", comparison.gain
         )

@@ -14,6 +14,7 @@ from linkbound.report.types import Report
 
 _RECORD_ID = re.compile(r'"([0-9a-f]{64})"')
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_ON_THE_PAGE = ("evidence", "maps", "pairs")
 _CONTENTS = (
     ("verdict", "Verdict"),
     ("machine", "Machine"),
@@ -98,13 +99,17 @@ def _contents(body: str) -> str:
 
 
 def _data(report: Report) -> str:
-    """The JSON output without the evidence, which is the table above it, to six digits.
+    """The JSON output to six digits, without what the page's own tables and plots hold in full.
 
-    Record ids are cut to the digits that name a row of that table. `<` is escaped, so that no data
-    can end the element.
+    Record ids are cut to the digits that name a row of the evidence. `<` is escaped, so that no
+    data can end the element.
     """
     document = build_document(report)
-    del document["evidence"]
+    for name in _ON_THE_PAGE:
+        del document[name]
+    for load in document["loads"]:
+        for forecast in load["forecasts"]:
+            del forecast["decode"], forecast["prefill"]
     exact = json.dumps(document, allow_nan=False)
     short = json.loads(exact, parse_float=lambda digits: float(f"{float(digits):.6g}"))
     text = json.dumps(short, separators=(",", ":")).replace("<", "\\u003c")

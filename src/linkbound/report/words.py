@@ -99,10 +99,10 @@ def plan_answer(load: LoadShown, plan: Plan) -> str:
     return "baseline" if found is None else found.answer.value
 
 
-def best_baseline(load: LoadShown) -> Forecast | None:
-    """The fastest plan that is not split: what a split has to beat."""
+def best_uncrossed(load: LoadShown) -> Forecast | None:
+    """The fastest plan over which nothing crosses: what splits in every arm have to beat."""
     return min(
-        (one for one in load.forecasts if plan_verdict(load, one.plan) is None),
+        (one for one in load.forecasts if one.plan.arm is None),
         key=lambda one: one.latency_s.value,
         default=None,
     )
@@ -123,7 +123,9 @@ def fits_word(report: Report, plan: Plan) -> str:
 
 def leading_reasons(verdict: Verdict) -> list[Reason]:
     """Three reasons: the first ones, and what the link is worth if anything was said of it."""
-    link = [one for one in verdict.reasons if one.code.startswith("link-")][:1]
+    split = "" if verdict.plan is None else verdict.plan.split.name
+    link = [one for one in verdict.reasons if one.code.startswith("link-")]
+    link = sorted(link, key=lambda one: split not in one.text)[:1]
     rest = [one for one in verdict.reasons if one not in link]
     return [*rest[: LEADING_REASONS - len(link)], *link]
 

@@ -1,8 +1,8 @@
 """The machine as a picture, its pairs, and what each pair carries as heatmaps (M1, M2, L1)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
-from linkbound.links.types import Operation, PairLatency, PairRate
+from linkbound.links.types import Arm, Operation, PairRate
 from linkbound.report.page.markup import (
     Cell,
     Citations,
@@ -18,11 +18,23 @@ from linkbound.report.topology_svg import render_topology_svg
 from linkbound.report.types import Report
 from linkbound.report.words import NOT_KNOWN, visible
 from linkbound.topology.types import Machine, PairPath
-from linkbound.units import format_significant
+from linkbound.units import format_significant, format_size
+from linkbound.values import Value
 
 SHADES = 6
 _GPU_COPIES = (Operation.COPY, Operation.COPY_BOTH_WAYS)
-Matrix = dict[tuple[str, str], float]
+
+
+class HeatCell(Value, frozen=True, kw_only=True):
+    """A figure of a pair, and the path that was open if the tool shows it."""
+
+    value: float
+    words: str
+    arm: Arm | None
+
+
+Matrix = dict[tuple[str, str], HeatCell]
+"""By source and destination."""
 
 
 def machine(report: Report, cite: Citations) -> str:
@@ -109,31 +121,14 @@ def _contradictions(shown: Machine) -> str:
 def matrices(report: Report, cite: Citations) -> str:
     """A heatmap for each test of copies between GPUs, then latencies, then the rest as rows."""
     labels = [gpu.label for gpu in report.machine.gpus]
-    among = [one for one in report.pair_rates if _among(one, labels)]
-    grids = [
-        _heatmap(
-            f"{_rate_title(test[0])}, GB/s",
-            labels,
-            {(one.src, one.dst): one.bytes_per_s for one in test},
-            _rate,
-        )
-        for test in _tests(among)
-    ]
-    grids += [
-        _heatmap(
-            f"{one.method}, us" + (f", {one.arm.value}" if one.arm else ""),
-            labels,
-            _latencies(report.pair_latencies, one),
-            lambda seconds: format_significant(seconds * 1e6),
-        )
-        for one in _latency_tests(report.pair_latencies, labels)
-    ]
+    grids = [_heatmap(title, labels, cells) for title, cells in _tests(report, labels).items()]
     rest = [one for one in report.pair_rates if not _among(one, labels)]
     if not grids and not rest:
         return ""
     reading = (
         "Row is the source, column the destination; the number is in the cell, darker is more of "
-        "it. Both ways: the sum of the two directions. A test's own name says who moves the bytes."
+        "it. Both ways: the sum of the two directions. Where one test ran pairs over unlike paths, "
+        "the cell names its own."
     )
     return section(
         "matrices",
@@ -154,33 +149,27 @@ def _among(one: PairRate, labels: Sequence[str]) -> bool:
     )
 
 
-def _tests(rates: Iterable[PairRate]) -> list[list[PairRate]]:
-    """Rates of one test together, in the order of the file."""
-    found: dict[tuple[object, ...], list[PairRate]] = {}
-    for one in rates:
-        key = (one.operation, one.implementation, one.method, one.arm, one.size_bytes)
-        found.setdefault(key, []).append(one)
-    return list(found.values())
+def _tests(report: Report, labels: Sequence[str]) -> dict[str, Matrix]:
+    """Cells of each test by its title, in the order of the files."""
+    found: dict[str, Matrix] = {}
+    for rate in report.pair_rates:
+        if _among(rate, labels):
+            cell = HeatCell(value=rate.bytes_per_s, words=_rate(rate.bytes_per_s), arm=rate.arm)
+            found.setdefault(_rate_title(rate), {})[rate.src, rate.dst] = cell
+    for latency in report.pair_latencies:
+        if latency.src in labels and latency.dst in labels:
+            words = format_significant(latency.latency_s * 1e6)
+            cell = HeatCell(value=latency.latency_s, words=words, arm=latency.arm)
+            title = latency.method if "(us)" in latency.method else f"{latency.method}, us"
+            found.setdefault(title, {})[latency.src, latency.dst] = cell
+    return found
 
 
 def _rate_title(one: PairRate) -> str:
     ways = "both ways" if one.operation is Operation.COPY_BOTH_WAYS else "one way"
-    arm = f", {one.arm.value}" if one.arm else ""
-    return f"{one.method}, {ways}{arm}"
-
-
-def _latency_tests(found: Iterable[PairLatency], labels: Sequence[str]) -> list[PairLatency]:
-    """One of each kind of latency between GPUs."""
-    kinds = {(one.method, one.arm): one for one in found if {one.src, one.dst} <= set(labels)}
-    return list(kinds.values())
-
-
-def _latencies(found: Iterable[PairLatency], like: PairLatency) -> Matrix:
-    return {
-        (one.src, one.dst): one.latency_s
-        for one in found
-        if (one.method, one.arm) == (like.method, like.arm)
-    }
+    size = "" if one.size_bytes is None else f", {format_size(one.size_bytes)}"
+    unit = "" if "GB/s" in one.method else ", GB/s"
+    return f"{one.method}, {ways}{size}{unit}"
 
 
 def _rate(bytes_per_s: float) -> str:
@@ -188,26 +177,27 @@ def _rate(bytes_per_s: float) -> str:
     return f"{rate:,.2f}" if rate < 100 else f"{rate:,.0f}"
 
 
-def _heatmap(
-    title: str, labels: Sequence[str], values: Matrix, write: Callable[[float], str]
-) -> str:
-    most = max(values.values())
+def _heatmap(title: str, labels: Sequence[str], cells: Matrix) -> str:
+    arms = {cell.arm for cell in cells.values() if cell.arm is not None}
+    only = f", {next(iter(arms)).value}" if len(arms) == 1 else ""
+    most = max(cell.value for cell in cells.values())
     header = [text("src \\ dst"), *(number(label) for label in labels)]
     rows = [
-        [text(src), *(_heat_cell(src, dst, values, most, write) for dst in labels)]
+        [
+            text(src),
+            *(_heat_cell(src == dst, cells.get((src, dst)), most, not only) for dst in labels),
+        ]
         for src in labels
     ]
-    return table(esc(title), header, rows, look="heat")
+    return table(f"{esc(title)}{only}", header, rows, look="heat")
 
 
-def _heat_cell(
-    src: str, dst: str, values: Matrix, most: float, write: Callable[[float], str]
-) -> Cell:
-    value = values.get((src, dst))
-    if value is None:
-        return number("-") if src == dst else number("not measured", "absent")
-    shade = min(SHADES - 1, int(SHADES * value / most)) if most > 0 else 0
-    return number(write(value), f"h{shade}")
+def _heat_cell(same: bool, cell: HeatCell | None, most: float, named: bool) -> Cell:
+    if cell is None:
+        return number("-") if same else number("not measured", "absent")
+    shade = min(SHADES - 1, int(SHADES * cell.value / most)) if most > 0 else 0
+    words = f"{cell.words} {cell.arm.value}" if named and cell.arm is not None else cell.words
+    return number(words, f"h{shade}")
 
 
 def _rest(rates: Sequence[PairRate]) -> str:

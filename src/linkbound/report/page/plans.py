@@ -68,8 +68,8 @@ def _load(report: Report, load: LoadShown, cite: Citations) -> str:
     )
     reading = (
         "Predicted: the line is the value, the bar its interval. Left of the dashed line a plan "
-        "beats the best over which nothing crosses. Intervals overlap more than the ratio of two plans is "
-        "uncertain, since both share the same compute."
+        "beats the best over which nothing crosses. Intervals overlap more than the ratio of "
+        "two plans is uncertain, since both share the same compute."
     )
     return figure(f"Whole call, {load_words(load)}", picture, reading, cite(ids)) + _figures(
         report, load, cite

@@ -231,9 +231,8 @@ def _segments(bar: Bar, y: float, most: float) -> list[str]:
         left, right = _bar_x(start, most), _bar_x(start + part.value, most)
         start += part.value
         found.append(
-            f"<g><title>{esc(bar.name)}, {esc(part.title)}</title>"
             f'<rect class="part {part.look}" x="{left:.1f}" y="{y:.1f}" '
-            f'width="{right - left:.1f}" height="20"/></g>'
+            f'width="{right - left:.1f}" height="20"><title>{esc(part.title)}</title></rect>'
         )
         if right - left > max(LEAST_LABEL, len(part.label) * CHAR + 6):
             found.append(label((left + right) / 2, y + 14, part.label, f"c in {part.look}"))

@@ -56,7 +56,7 @@ def _block(load: LoadShown, cite: Citations) -> str:
     first = leading_reasons(load.verdict)
     rest = [one for one in load.verdict.reasons if one not in first]
     more = (
-        f"<details><summary>{len(rest)} more reasons</summary>"
+        f"<details><summary>{_more(len(rest))}</summary>"
         f"{items(_reason(one, load, cite) for one in rest)}</details>"
         if rest
         else ""
@@ -68,6 +68,10 @@ def _block(load: LoadShown, cite: Citations) -> str:
         f'<p class="headline">{esc(headline(load))}</p>'
         f"{items(_reason(one, load, cite) for one in first)}{more}</article>\n"
     )
+
+
+def _more(count: int) -> str:
+    return "one more reason" if count == 1 else f"{count} more reasons"
 
 
 def _reason(reason: Reason, load: LoadShown, cite: Citations) -> str:
