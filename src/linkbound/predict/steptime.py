@@ -129,17 +129,15 @@ def stage_cost(engine: Engine, plan: Plan, stage: int, step: Step) -> tuple[Cost
     constants = engine.calibration
     for kind, value in device_parts(work, constants).items():
         if value:
-            _add(cost, kind, value, _CONSTANT_OF[kind](constants))
+            _add(cost, kind, value, _constant(kind, constants, plan, step))
     inside = _inside(engine, plan.split, stage, _phase(step), tokens)
-    if inside and plan.arm is not None:
+    if inside:
         priced = _price(engine, plan, inside)
         cost.add(TermKind.CROSSINGS, priced.time.value, priced.time.low, priced.time.high)
         _add(cost, TermKind.WAITING, priced.calls * constants.wait_s.value, constants.wait_s)
     device_s = cost.seconds
     launch_s = host_s(work.layers, mode, crossing=bool(inside), constants=constants)
-    if launch_s > device_s:
-        constant = constants.host_layer_split_s if inside else constants.host_layer_s
-        _add(cost, TermKind.HOST, launch_s - device_s, constant)
+    _add_host(cost, launch_s, device_s, _constant(TermKind.HOST, constants, plan, step))
     return cost, launch_s > device_s
 
 
@@ -152,7 +150,7 @@ def send_cost(engine: Engine, plan: Plan, step: Step) -> Cost:
         for one in engine.crossings(plan.split, _phase(step), tokens)
         if one.kind is CrossingKind.PIPELINE
     )
-    if between and plan.arm is not None:
+    if between:
         priced = _price(engine, plan, between)
         cost.add(TermKind.CROSSINGS, priced.time.value, priced.time.low, priced.time.high)
     return cost
@@ -202,11 +200,8 @@ def _terms(engine: Engine, plan: Plan, step: Step, total: Cost) -> tuple[Term, .
 def _source(
     engine: Engine, plan: Plan, step: Step, kind: TermKind
 ) -> tuple[Provenance, str, tuple[str, ...]]:
-    if kind is TermKind.HOST and plan.arm is None:
-        constant = engine.calibration.host_layer_s
-        return constant.provenance, constant.basis, engine.calibration.record_ids
     if kind is not TermKind.CROSSINGS:
-        constant = _CONSTANT_OF[kind](engine.calibration)
+        constant = _constant(kind, engine.calibration, plan, step)
         return constant.provenance, constant.basis, engine.calibration.record_ids
     tokens = padded_tokens(step.tokens, engine.rules)
     priced = _price(engine, plan, engine.crossings(plan.split, _phase(step), tokens))
@@ -232,8 +227,29 @@ def _add(cost: Cost, kind: TermKind, value: float, constant: Constant) -> None:
     cost.add(kind, value, min(low, value), max(high, value))
 
 
+def _add_host(cost: Cost, launch_s: float, device_s: float, constant: Constant) -> None:
+    """What the host takes longer than the device; its interval is that of the whole launch."""
+    low = high = launch_s
+    if constant.provenance is not Provenance.CALIBRATED:
+        low *= constant.estimate.low / constant.value
+        high *= constant.estimate.high / constant.value
+    value, low, high = (max(0.0, one - device_s) for one in (launch_s, low, high))
+    if high:
+        cost.add(TermKind.HOST, value, low, high)
+
+
+def _constant(kind: TermKind, constants: Calibration, plan: Plan, step: Step) -> Constant:
+    """The constant that a part of this step rests on most."""
+    if kind is TermKind.ATTENTION and not step.chunks:
+        # Decoding reads the cache; only prompts make attention compute.
+        return constants.stream_bytes_per_s
+    if kind is TermKind.HOST and plan.split.tp * plan.split.ep > 1:
+        return constants.host_layer_split_s
+    return _CONSTANT_OF[kind](constants)
+
+
 def _price(engine: Engine, plan: Plan, wanted: tuple[Crossing, ...]) -> Priced:
-    assert plan.arm is not None
+    assert plan.arm is not None, f"{plan.name} crosses GPUs, so it talks over some arm"
     labels = tuple(engine.book.machine.gpu(key).label for key in plan.placement.gpus)
     priced = price(wanted, labels, plan.arm, engine.book)
     if isinstance(priced, NoCurve):
@@ -264,6 +280,6 @@ _CONSTANT_OF: Mapping[TermKind, Callable[[Calibration], Constant]] = {
     TermKind.LAUNCH: lambda constants: constants.layer_s,
     TermKind.ROUTING: lambda constants: constants.mixture_layer_s,
     TermKind.WAITING: lambda constants: constants.wait_s,
-    TermKind.HOST: lambda constants: constants.host_layer_split_s,
+    TermKind.HOST: lambda constants: constants.host_layer_s,
     TermKind.OVERHEAD: lambda constants: constants.sequence_s,
 }
