@@ -1,0 +1,169 @@
+"""`linkbound trace`: which path did the data take, by independent witnesses (P3)."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
+from linkbound.errors import InputError, TimeLimit, UsageError
+
+if TYPE_CHECKING:
+    from linkbound.evidence.types import Record
+    from linkbound.serve.path_types import PathVerdict
+    from linkbound.serve.trace_run import TracedRun
+
+SCHEMA = "linkbound.trace"
+VERSION = 1
+Logs = list[tuple[str, bytes]]
+
+
+@click.command("trace")
+@click.option(
+    "--log",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A log of NCCL, RCCL or an engine; repeatable: all of one run.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3600.0,
+    show_default=True,
+    help="Seconds that the command may run.",
+)
+@click.option(
+    "-C",
+    "--study",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Keep the logs and the answer in this study.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def command(
+    files: tuple[Path, ...],
+    limit_s: float,
+    path: Path | None,
+    as_json: bool,
+    argv: tuple[str, ...],
+) -> int:
+    """Say whether data went from GPU to GPU directly or through the host.
+
+    Give old logs with --log FILE, or a command after --, which is run with NCCL told to speak.
+    """
+    if bool(files) == bool(argv):
+        raise UsageError(
+            "trace needs logs or a command, and not both.",
+            why="One reads what a run left, the other runs it.",
+            hint="Write: linkbound trace --log nccl.log --log engine.log, or: "
+            "linkbound trace -- python serve.py",
+        )
+    if argv:
+        return _trace_command(argv, limit_s, path, as_json)
+    return _trace_files(files, path, as_json)
+
+
+def _trace_files(files: tuple[Path, ...], path: Path | None, as_json: bool) -> int:
+    from linkbound.serve.trace_files import parse_trace_logs
+    from linkbound.serve.witnesses import judge
+
+    logs = [(str(file), _read(file)) for file in files]
+    found = parse_trace_logs(logs)
+    verdict = judge(found.nccl, found.engines)
+    _show(verdict, _keep(path, verdict, logs, ()), as_json)
+    return 0
+
+
+def _trace_command(argv: tuple[str, ...], limit_s: float, path: Path | None, as_json: bool) -> int:
+    from linkbound.serve.trace_run import trace_command
+
+    traced = trace_command(argv, limit_s=limit_s)
+    record_id = _keep(path, traced.verdict, list(traced.logs), argv)
+    _show(traced.verdict, record_id, as_json)
+    return _exit_code(traced, limit_s)
+
+
+def _exit_code(traced: "TracedRun", limit_s: float) -> int:
+    child = traced.child
+    if child.timed_out:
+        raise TimeLimit(
+            f"'{shlex.join(child.argv)}' was stopped after {limit_s:g} s.",
+            why="Its path is judged from what it printed until then.",
+            hint="Give more time with --limit.",
+        )
+    if not child.ok:
+        ended = child.ended_by or f"exit code {child.exit_code}"
+        last = printable(child.stderr.decode("utf-8", errors="replace").strip()[-300:])
+        click.echo(f"The command failed ({ended}). Its last words: {last}", err=True)
+        return 1
+    return 0
+
+
+def _read(file: Path) -> bytes:
+    from linkbound.serve.parse_engine_log import MAX_LOG_BYTES
+
+    try:
+        with file.open("rb") as opened:
+            # One byte more than allowed shows that the file is too long, without reading it all.
+            return opened.read(MAX_LOG_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be read ({error.strerror}).",
+            why="It was named as a log.",
+            hint="Check the path.",
+        ) from error
+
+
+def _keep(
+    path: Path | None, verdict: "PathVerdict", logs: Logs, argv: tuple[str, ...]
+) -> str | None:
+    if path is None:
+        return None
+    from linkbound.evidence.study import Study
+
+    with Study.open_or_create(path) as study:
+        blobs = tuple(dict.fromkeys(study.add_blob(data) for _, data in logs))
+        return study.append(_record(verdict, logs, blobs, argv))
+
+
+def _record(
+    verdict: "PathVerdict", logs: Logs, blobs: tuple[str, ...], argv: tuple[str, ...]
+) -> "Record":
+    import msgspec
+
+    from linkbound.evidence.types import Derived, Record
+
+    return Record(
+        kind="serve.trace",
+        subject={"files": [name for name, _ in logs]},
+        outcome=Derived(values={"verdict": msgspec.to_builtins(verdict)}),
+        method="linkbound.serve.witnesses",
+        command=argv,
+        blobs=blobs,
+    )
+
+
+def _show(verdict: "PathVerdict", record_id: str | None, as_json: bool) -> None:
+    if as_json:
+        import msgspec
+
+        document = {"schema": SCHEMA, "version": VERSION, "record_id": record_id}
+        echo_json({**document, **msgspec.to_builtins(verdict)})
+        return
+    click.echo(f"path: {verdict.answer}")
+    click.echo(f"  {printable(verdict.why)}")
+    for witness in verdict.witnesses:
+        click.echo(f"{witness.kind} ({printable(witness.source)}): {witness.answer}")
+        click.echo(f"  {printable(witness.why)}")
+        for pair in witness.pairs:
+            click.echo(f"    {printable(pair)}")
+    for finding in verdict.findings:
+        click.echo(f"{finding.severity}: {finding.code} ({finding.level})")
+        click.echo(f"  {printable(finding.seen)} {finding.why} {finding.remedy}")
+    if record_id is not None:
+        click.echo(f"record {record_id[:SHOWN_DIGITS]}")

@@ -1,0 +1,345 @@
+"""Three witnesses to one path: every recorded log, a partial switch, counters, hostile input."""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import linkbound
+from linkbound.cli.trace import command
+from linkbound.errors import InputError, LinkboundError, TimeLimit
+from linkbound.evidence import Study
+from linkbound.evidence.types import Level, Severity
+from linkbound.serve.counters import CounterSampler, counter_witness
+from linkbound.serve.parse_engine_log import MAX_LOG_BYTES, parse_engine_log
+from linkbound.serve.path_types import CounterRun, GpuBytes, OwnReduce, PathAnswer
+from linkbound.serve.trace_files import parse_trace_log, parse_trace_logs
+from linkbound.serve.trace_run import trace_command
+from linkbound.serve.witnesses import judge
+
+CASES = Path(__file__).parents[1] / "cases"
+RECORDED = Path(linkbound.__file__).parent / "recorded"
+VLLM = RECORDED / "h200-pair" / "vllm-0.24.0" / "logs"
+MIB = 1024**2
+
+
+def verdict_of(*paths):
+    logs = parse_trace_logs((path.name, path.read_bytes()) for path in paths)
+    return judge(logs.nccl, logs.engines)
+
+
+def run_of(tag):
+    return [VLLM / f"{tag}.engine.log", *sorted(VLLM.glob(f"{tag}.nccl.*"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "reason"),
+    [
+        ("004*/nccl-p2p-disabled.log", "unknown", "NCCL_P2P_LEVEL=LOC"),
+        ("004*/nccl-p2p-hang.log", "direct", "P2P/direct pointer 1 -> 0"),
+        ("013*/nccl-p2p-off.log", "staged", "NCCL_P2P_DISABLE=1"),
+        ("013*/nccl-p2p-on.log", "direct", "2 x P2P/CUMEM 1 -> 0"),
+        ("032*/nccl.log", "direct", "P2P/direct pointer/read"),
+        ("042*/nccl.log", "staged", "2 x SHM/direct 1 -> 0"),
+        ("043*/nccl-2.2x.log", "unknown", "No space left on device"),
+        ("043*/nccl-2.5-style.log", "staged", "SHM/direct 2 -> 3"),
+        ("043*/nccl-2.9.6.log", "unknown", "No channel line"),
+        ("045*/nccl.log", "unknown", "No channel line"),
+        ("048*/nccl.log", "staged", "the driver refuses peer access (Could not enable P2P"),
+        ("049*/nccl.log", "unknown", "No channel line"),
+        ("051*/nccl.log", "direct", "P2P/direct pointer"),
+        ("053*/nccl.log", "unknown", "No channel line"),
+        ("073*/nccl.log", "unknown", "No channel line"),
+        ("079*/nccl.log", "direct", "3 x P2P/CUMEM 2 -> 3"),
+        ("089*/nccl-p2p-disabled.log", "unknown", "NCCL_P2P_LEVEL=LOC"),
+    ],
+)
+def test_every_posted_log(name, answer, reason):
+    found = verdict_of(next(CASES.glob(name)))
+    assert (found.answer.value, found.findings) == (answer, ())
+    assert reason in found.why
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("h200-pair/nccl-p2p-on.log", PathAnswer.DIRECT),
+        ("h200-pair/nccl-p2p-off.log", PathAnswer.STAGED),
+        ("5060ti-pair/nccl-p2p-on.log", PathAnswer.DIRECT),
+        ("5060ti-pair/nccl-p2p-off.log", PathAnswer.STAGED),
+    ],
+)
+def test_every_recorded_nccl_log(name, answer):
+    found = verdict_of(RECORDED / name)
+    assert found.answer is answer
+    assert "No engine's log says" in found.why
+
+
+@pytest.mark.parametrize(
+    ("tag", "answer", "own", "reason"),
+    [
+        ("llama8b_tp1", PathAnswer.UNKNOWN, OwnReduce.UNKNOWN, "one GPU: nothing crosses"),
+        ("llama8b_tp2", PathAnswer.DIRECT, OwnReduce.LIVE, "registered 1040 addresses"),
+        ("llama8b_tp2_nccl", PathAnswer.DIRECT, OwnReduce.OFF, "PYNCCL alone"),
+        ("llama8b_tp2_off", PathAnswer.STAGED, OwnReduce.OFF, "NCCL_P2P_DISABLE=1"),
+    ],
+)
+def test_every_recorded_engine_run(tag, answer, own, reason):
+    paths = run_of(tag)
+    found = verdict_of(*paths)
+    assert (found.answer, found.findings) == (answer, ())
+    assert reason in found.why
+    log = parse_engine_log(paths[0].read_bytes().decode(), tag)
+    assert (log.engine, log.version, log.own_reduce) == ("vllm", "0.24.0", own)
+
+
+def test_what_the_recorded_engine_says_of_itself():
+    log = parse_engine_log((VLLM / "llama8b_tp2.engine.log").read_bytes().decode(), "x")
+    assert (log.nccl_version, log.world_size, log.multicast) == ("2.28.9", 2, False)
+    assert log.backends == {"tp:0": ("CUSTOM", "PYNCCL")}
+    assert log.facts["model_memory"] == "7.49 GiB"
+    assert log.facts["kv_tokens"] == "1,965,632"
+
+
+def test_nccl_variable_alone_does_not_stage_vllm():
+    found = verdict_of(VLLM / "llama8b_tp2.engine.log", VLLM / "llama8b_tp2_off.nccl.rank0.log")
+    assert found.answer is PathAnswer.MIXED
+    assert found.why.startswith("Not staged: its custom all-reduce registered 1040 addresses")
+    (finding,) = found.findings
+    assert (finding.code, finding.level) == ("p2p-off-is-partial", Level.SEEN)
+    assert finding.severity is Severity.ERROR
+    assert "--disable-custom-all-reduce" in finding.remedy
+
+
+def test_listed_but_not_seen_is_unknown():
+    line = "(Worker pid=1) Using ['CUSTOM', 'PYNCCL'] all-reduce backends (in dispatch order) "
+    engine = parse_engine_log(line + "for group 'tp:0' out of potential backends: []", "e")
+    nccl = parse_trace_log((VLLM / "llama8b_tp2_off.nccl.rank0.log").read_bytes(), "n").nccl
+    found = judge(nccl, [engine])
+    assert found.answer is PathAnswer.UNKNOWN
+    assert [one.level for one in found.findings] == [Level.SUSPECTED]
+
+
+def test_setting_that_did_not_arrive():
+    text = (
+        "h:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1\n"
+        "h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+    )
+    found = judge(parse_trace_log(text.encode(), "n").nccl, [])
+    assert [one.code for one in found.findings] == ["p2p-setting-ignored"]
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "own", "disabled"),
+    [
+        (
+            "INFO sglang is using nccl==2.27.5\rAll Reduce config: symmetric_memory = 16 MB, "
+            "local_buffer = 16 MB, multicast = False, pull = True",
+            "sglang",
+            OwnReduce.LIVE,
+            (),
+        ),
+        (
+            "sglang is using nccl==2.27.5\nCustomAllreduce is disabled because it's not supported "
+            "on more than two PCIe-only GPUs.",
+            "sglang",
+            OwnReduce.OFF,
+            ("it's not supported on more than two PCIe-only GPUs",),
+        ),
+        (
+            "(EngineCore pid=1) Custom allreduce is disabled because your platform lacks GPU P2P "
+            "capability or P2P test failed. To silence this warning, specify "
+            "disable_custom_all_reduce=True explicitly.",
+            "vllm",
+            OwnReduce.OFF,
+            ("your platform lacks GPU P2P capability or P2P test failed",),
+        ),
+        (
+            "ggml_cuda_init: found 2 CUDA devices:\nNCCL not compiled in; falling back to internal "
+            "AllReduce\ninitialized AllReduce pipeline: 2 GPUs, 1024 KB chunked kernel staging",
+            "llama.cpp",
+            OwnReduce.UNKNOWN,
+            ("NCCL not compiled in; falling back to internal AllReduce",),
+        ),
+        (
+            "[TRT-LLM] [I] P2P not supported between local devices 0 and 1",
+            "tensorrt-llm",
+            OwnReduce.UNKNOWN,
+            ("P2P not supported between local devices 0 and 1",),
+        ),
+    ],
+)
+def test_words_of_other_engines(text, engine, own, disabled):
+    log = parse_engine_log(text, "x")
+    assert (log.engine, log.own_reduce, log.disabled_because) == (engine, own, disabled)
+
+
+def gpus(nvlink, pcie, count=2):
+    return tuple(
+        GpuBytes(gpu=f"GPU{index}", nvlink_sent_bytes=nvlink, pcie_sent_bytes=pcie)
+        for index in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("nvlink", "pcie", "predicted", "answer"),
+    [
+        (100 * MIB, MIB, 200e6, PathAnswer.DIRECT),
+        (MIB, 100 * MIB, 200e6, PathAnswer.STAGED),
+        (40 * MIB, 60 * MIB, 200e6, PathAnswer.MIXED),
+        (0, MIB, 200e6, PathAnswer.UNKNOWN),
+        (MIB, MIB, None, PathAnswer.UNKNOWN),
+        (100 * MIB, 5 * MIB, None, PathAnswer.DIRECT),
+        (MIB, 100 * MIB, None, PathAnswer.STAGED),
+        (40 * MIB, 60 * MIB, None, PathAnswer.MIXED),
+        (100 * MIB, 100 * MIB, 1e6, PathAnswer.UNKNOWN),
+        (None, 100 * MIB, 200e6, PathAnswer.UNKNOWN),
+    ],
+)
+def test_counters(nvlink, pcie, predicted, answer):
+    run = CounterRun(
+        source="fake", duration_s=1.0, moved=gpus(nvlink, pcie), predicted_bytes=predicted
+    )
+    assert counter_witness(run).answer is answer
+
+
+class FakeCounters:
+    name = "fake"
+
+    def __init__(self, *readings):
+        self.readings = list(readings)
+
+    def read(self):
+        return self.readings.pop(0)
+
+
+def test_idle_traffic_is_taken_off():
+    times = iter([0.0, 10.0, 10.0, 30.0])
+    source = FakeCounters(
+        gpus(0, 0), gpus(0, 10 * MIB), gpus(0, 10 * MIB), gpus(90 * MIB, 30 * MIB)
+    )
+    sampler = CounterSampler(source, clock=lambda: next(times))
+    sampler.start()
+    sampler.end_idle()
+    run = sampler.end()
+    assert (run.idle_duration_s, run.duration_s) == (10.0, 20.0)
+    # 2 x 20 MiB in 20 s of load is what 2 x 10 MiB in 10 s of rest already were.
+    assert counter_witness(run).why == "NVLink sent 188.7 MB, PCIe 0.0 MB."
+
+
+def test_counter_that_went_back_is_unknown():
+    sampler = CounterSampler(FakeCounters(gpus(50, 50), gpus(10, 60)), clock=lambda: 0.0)
+    sampler.start()
+    moved = sampler.end().moved
+    assert [one.nvlink_sent_bytes for one in moved] == [None, None]
+    assert [one.pcie_sent_bytes for one in moved] == [10, 10]
+
+
+def test_counters_that_contradict_the_log():
+    nccl = parse_trace_log((RECORDED / "h200-pair/nccl-p2p-off.log").read_bytes(), "n").nccl
+    run = CounterRun(source="fake", duration_s=1.0, moved=gpus(500 * MIB, 0))
+    found = judge(nccl, [], [counter_witness(run)])
+    assert found.answer is PathAnswer.DIRECT
+    assert [one.code for one in found.findings] == ["witnesses-disagree"]
+    agreeing = CounterRun(source="fake", duration_s=1.0, moved=gpus(0, 500 * MIB))
+    assert judge(nccl, [], [counter_witness(agreeing)]).findings == ()
+
+
+@given(st.one_of(st.binary(max_size=400), st.text(max_size=400).map(str.encode)))
+def test_any_bytes_give_a_log_or_our_error(data):
+    with contextlib.suppress(InputError):
+        parse_trace_logs([("x.log", data)])
+
+
+TORN = (
+    "Using ['",
+    "CUSTOM",
+    "'] all-reduce backends (in dispatch order) for group 'tp:0'",
+    "\r",
+    "\n",
+    "Registering 99999999999999999999 cuda graph addresses",
+    "vLLM is using nccl==",
+    "NCCL INFO ",
+    "Channel 00/0 : 0[0] -> 1[1] via P2P/",
+    "world_size=",
+    "7",
+    "Custom allreduce is disabled because",
+)
+
+
+@given(st.lists(st.sampled_from(TORN)).map("".join))
+def test_torn_words_give_a_log_or_our_error(text):
+    with contextlib.suppress(InputError):
+        parse_trace_logs([("x.log", text.encode())])
+
+
+def test_too_long_for_a_log():
+    with pytest.raises(InputError, match="67,108,865 bytes"):
+        parse_trace_log(bytes(MAX_LOG_BYTES + 1), "x.log")
+
+
+def run_verb(*arguments):
+    return CliRunner().invoke(command, list(arguments), standalone_mode=False)
+
+
+def test_verb_over_files_keeps_evidence(tmp_path):
+    study = tmp_path / "t.linkbound"
+    logs = [part for path in run_of("llama8b_tp2_off") for part in ("--log", str(path))]
+    result = run_verb(*logs, "--json", "-C", str(study))
+    document = json.loads(result.stdout)
+    assert (result.return_value, document["answer"], document["schema"]) == (
+        0,
+        "staged",
+        "linkbound.trace",
+    )
+    with Study.open(study) as kept:
+        record = kept.get(document["record_id"])
+        assert record.outcome.values["verdict"]["answer"] == "staged"
+        assert [kept.blob(one) for one in record.blobs] == [
+            path.read_bytes() for path in run_of("llama8b_tp2_off")
+        ]
+
+
+def test_verb_text_names_witnesses():
+    result = run_verb("--log", str(RECORDED / "5060ti-pair/nccl-p2p-on.log"))
+    assert result.stdout.splitlines()[0] == "path: direct"
+    assert "    1 -> 0 P2P/CUMEM x2" in result.stdout.splitlines()
+
+
+def test_command_is_told_to_let_nccl_speak():
+    log = RECORDED / "h200-pair" / "nccl-p2p-off.log"
+    code = (
+        "import os, pathlib, sys;"
+        "path = os.environ['NCCL_DEBUG_FILE'].replace('%h', 'h').replace('%p', '1');"
+        f"pathlib.Path(path).write_bytes(pathlib.Path({str(log)!r}).read_bytes());"
+        "print(os.environ['NCCL_DEBUG'])"
+    )
+    traced = trace_command([sys.executable, "-c", code], limit_s=30)
+    assert traced.verdict.answer is PathAnswer.STAGED
+    assert traced.child.stdout == b"INFO\n"
+    assert [name for name, _ in traced.logs] == ["stdout", "nccl.h.1.log"]
+
+
+def test_failing_and_endless_commands():
+    result = run_verb("--", sys.executable, "-c", "import sys; sys.exit('gone')")
+    assert result.return_value == 1
+    assert "exit code 1" in result.stderr
+    code = "import time; time.sleep(60)"
+    endless = run_verb("--limit", "0.2", "--", sys.executable, "-c", code)
+    assert isinstance(endless.exception, TimeLimit)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--log", "a", "--", "true"), ("--log", "missing.log"), ("--", "no-such-cmd")]
+)
+def test_wrong_use_is_one_error(arguments):
+    error = run_verb(*arguments).exception
+    assert isinstance(error, LinkboundError)
+    assert error.exit_code == 2
+    assert error.why
+    assert error.hint
