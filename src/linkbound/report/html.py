@@ -39,7 +39,7 @@ _HATCHES = (
         f'patternUnits="userSpaceOnUse" patternTransform="rotate({angle})">'
         '<rect class="ground" width="6" height="6"/>'
         '<line class="stroke" x1="0" x2="0" y1="0" y2="6"/></pattern>'
-        for name, angle in (("waiting", 45), ("host", 135), ("overhead", 90))
+        for name, angle in (("waiting", 45), ("host", 135), ("overhead", 90), ("routing", 0))
     )
     + "</defs></svg>"
 )

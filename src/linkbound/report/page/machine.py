@@ -22,6 +22,8 @@ from linkbound.units import format_significant, format_size
 from linkbound.values import Value
 
 SHADES = 6
+# Pairs of four GPUs; with more of them the matrices say it at a glance.
+PAIRS_IN_THE_OPEN = 12
 _GPU_COPIES = (Operation.COPY, Operation.COPY_BOTH_WAYS)
 
 
@@ -80,7 +82,10 @@ def _pairs(report: Report, cite: Citations) -> str:
         "Each direction by itself, in the words of nvidia-smi; OK or the driver's reason. The copy "
         "is the fastest that a tool timed alone and one way."
     )
-    return table(caption, header, rows) + how(reading)
+    shown_rows = table(caption, header, rows) + how(reading)
+    if len(rows) <= PAIRS_IN_THE_OPEN:
+        return shown_rows
+    return f"<details><summary>{len(rows)} ordered pairs</summary>{shown_rows}</details>"
 
 
 def _name(shown: Machine, key: str) -> str:

@@ -125,28 +125,33 @@ def step_split(report: Report, cite: Citations) -> str:
         prefills = [(one, one.prefill) for one in load.forecasts]
         content.append(_stacks(f"One decode step, {load_words(load)}", decodes, load, cite))
         content.append(_stacks(f"First prefill step, {load_words(load)}", prefills, load, cite))
+    kinds = {term.kind for _, step in _steps(report) for term in step.terms}
     legend = "".join(
         f'<li><span class="swatch {look}"></span> {kind.value}</li>'
         for kind, look in TERM_LOOKS.items()
+        if kind in kinds
     )
     legends = f'<ul class="legend">{legend}</ul>' if content else ""
     return section("steps", "Where a step's time goes", legends, *content, _bases(report))
 
 
-def _bases(report: Report) -> str:
-    """What each kind of term rests on, once for all plans."""
-    steps = [
-        step
+def _steps(report: Report) -> list[tuple[Forecast, StepTime]]:
+    return [
+        (one, step)
         for load in report.loads
         for one in load.forecasts
         for step in (one.decode, one.prefill)
         if step is not None
     ]
-    bases = dict.fromkeys(
+
+
+def _bases(report: Report) -> str:
+    """What each kind of term rests on, once for all plans."""
+    bases = {
         f"<b>{term.kind.value}</b>, {term.provenance.value}: {esc(term.basis)}"
-        for step in steps
+        for _, step in _steps(report)
         for term in step.terms
-    )
+    }
     if not bases:
         return ""
     return f"<details><summary>What each term rests on</summary>{items(sorted(bases))}</details>"

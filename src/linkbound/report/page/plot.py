@@ -12,7 +12,7 @@ from linkbound.values import Value
 
 LINE_WIDTH, LINE_HEIGHT = 520, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 26, 40
-BAR_WIDTH, BAR_LEFT, BAR_RIGHT = 900, 130, 150
+BAR_WIDTH, BAR_LEFT, BAR_RIGHT = 900, 170, 150
 ROW = 30
 CHAR = 6.6
 """Pixels of a character at 12 px, an upper estimate."""
@@ -186,7 +186,7 @@ def ranges(
         y = TOP + number * ROW + ROW / 2
         low, value, high = (_bar_x(edge, most) for edge in (one.low, one.value, one.high))
         body += [
-            label(BAR_LEFT - 10, y + 4, one.name, "e"),
+            label(BAR_LEFT - 10, y + 4, _row_name(one.name), "e"),
             f"<g><title>{esc(one.name)}: {esc(one.label)}</title>"
             f'<rect class="reach {one.look}" x="{low:.1f}" y="{y - 7:.1f}" '
             f'width="{max(high - low, 1):.1f}" height="14" rx="2"/>'
@@ -212,7 +212,7 @@ def bars(title: str, rows: Sequence[Bar], unit: str) -> str:
     body = _bar_grid(most, height, unit)
     for number, one in enumerate(rows):
         y = TOP + number * ROW + 5
-        body.append(label(BAR_LEFT - 10, y + 14, one.name, "e"))
+        body.append(label(BAR_LEFT - 10, y + 14, _row_name(one.name), "e"))
         body += _segments(one, y, most)
         for at, look, title_of in one.marks:
             x = _bar_x(at, most)
@@ -222,6 +222,12 @@ def bars(title: str, rows: Sequence[Bar], unit: str) -> str:
             )
         body.append(label(BAR_WIDTH - BAR_RIGHT + 8, y + 14, one.label, "tn"))
     return svg(title, BAR_WIDTH, height, body)
+
+
+def _row_name(name: str) -> str:
+    """A name that stays left of its bar; the table below has it whole."""
+    most = int((BAR_LEFT - 10) / CHAR)
+    return name if len(name) <= most else name[: most - 3] + "..."
 
 
 def _segments(bar: Bar, y: float, most: float) -> list[str]:

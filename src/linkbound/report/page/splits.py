@@ -25,7 +25,7 @@ _BESIDE_LOOKS = ("m-beside-1", "m-beside-2", "m-beside-3")
 
 def memory(report: Report, cite: Citations) -> str:
     """A bar for each GPU of each split, its parts named, with the lines it must stay under."""
-    rows = [_bar(fit, rank, report) for fit in report.fits for rank in fit.ranks]
+    rows = [_bar(fit, alike, report) for fit in report.fits for alike in _alike(fit)]
     if not rows:
         return ""
     names = list(
@@ -37,8 +37,8 @@ def memory(report: Report, cite: Citations) -> str:
     )
     picture = bars("Memory per GPU", rows, "GiB")
     reading = (
-        "Each GPU by itself: memories never add up. The solid line is what the card has, the "
-        "dashed one what the engine may use; the cache fills what is left. Point at a part for its "
+        "Each GPU by itself: memories never add up; alike ones share a bar. The solid "
+        "line is what the card has, the dashed one what the engine may use; the cache fills what is left. Point at a part for its "
         "interval and source."
     )
     return section(
@@ -64,10 +64,28 @@ def _looks(report: Report) -> dict[str, str]:
     return looks
 
 
-def _bar(fit: Fit, rank: RankMemory, report: Report) -> Bar:
+def _alike(fit: Fit) -> list[list[RankMemory]]:
+    """GPUs next to each other that hold the same: one bar for all of them."""
+    runs: list[list[RankMemory]] = []
+    for rank in fit.ranks:
+        last = runs[-1][0] if runs else None
+        if last is not None and _held(last) == _held(rank):
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return runs
+
+
+def _held(rank: RankMemory) -> tuple[object, ...]:
+    return rank.parts, rank.capacity_bytes, rank.usable_bytes
+
+
+def _bar(fit: Fit, alike: list[RankMemory], report: Report) -> Bar:
     looks = _looks(report)
+    rank = alike[0]
+    names = rank.gpu if len(alike) == 1 else f"{rank.gpu} to {alike[-1].gpu}"
     return Bar(
-        name=f"{fit.split.name}, {rank.gpu}",
+        name=f"{fit.split.name}, {names}",
         segments=tuple(_segment(part, looks[part.name]) for part in rank.parts),
         label="fits" if fit.fits else "does not fit",
         marks=(
