@@ -17,16 +17,12 @@ from linkbound.evidence.types import (
     Stated,
 )
 from linkbound.links import Curve, LinkEvidence, fit, path_of, read_links
-from linkbound.model.parse_config import parse_config
-from linkbound.serve import EngineRun, parse_runs
+from linkbound.study.importing_runs import belongs_to_runs
 from linkbound.study.sources import MANIFEST, SourceFile, Sources
 from linkbound.topology.fingerprint import fingerprint
 from linkbound.topology.merge import merge
 from linkbound.topology.sniff import read_machine
 from linkbound.topology.types import Gpu, Machine
-
-# Folders that hold an engine's runs: their logs tell of the engine, not of the machine.
-RUNS_FOLDERS = ("logs", "configs")
 
 
 def import_topology(study: Study, sources: Sources) -> str:
@@ -211,70 +207,10 @@ def _link_records(
         yield record("links.path", Measured(values=msgspec.to_builtins(path_of(log))))
 
 
-def import_runs(study: Study, sources: Sources, machine_id: str) -> None:
-    """Records of engine runs and of the shapes they name; nothing where the machine has none."""
-    if sources.runs is None:
-        return
-    named = sources.runs
-    data = _file(sources, named.file).data
-    folder = named.file.rpartition("/")[0]
-    runs = parse_runs(data, named.file)
-    blob = study.add_blob(data)
-    for model in dict.fromkeys(run.spec.model for run in runs):
-        name = f"{folder}/configs/{model}/config.json".lstrip("/")
-        text = _file(sources, name).data.decode()
-        study.append(
-            Record(
-                kind="serve.shape",
-                subject={"machine": sources.name, "model": model},
-                outcome=Stated(values={"shape": msgspec.to_builtins(parse_config(text, name))}),
-                method="linkbound.model.parse_config",
-                machine=machine_id,
-                blobs=(study.add_blob(text.encode()),),
-            )
-        )
-    for run in runs:
-        study.append(_run_record(run, sources, machine_id, blob))
-
-
-def _run_record(run: EngineRun, sources: Sources, machine_id: str, blob: str) -> Record:
-    assert sources.runs is not None
-    rows = [("prefill", time_s) for time_s in run.times.prefill_s]
-    rows += [("total", time_s) for time_s in run.times.total_s]
-    return Record(
-        kind="serve.run",
-        subject={
-            "machine": sources.name,
-            "tag": run.tag,
-            "line": run.line,
-            "calibrates": run.tag in sources.runs.calibrate,
-        },
-        outcome=Measured(values={"run": msgspec.to_builtins(run)}),
-        method="vllm offline generate, whole call timed",
-        machine=machine_id,
-        samples=Samples(columns=("call", "time_s"), rows=tuple(rows)),
-        blobs=(blob,),
-    )
-
-
 def _machine_files(sources: Sources) -> Iterator[SourceFile]:
-    skipped = None if sources.runs is None else sources.runs.file.rpartition("/")[0] + "/"
     for file in sources.files:
-        if skipped is not None and file.name.startswith(skipped):
-            continue
-        if not file.name.upper().endswith(".MD"):
+        if not belongs_to_runs(file, sources.runs) and not file.name.upper().endswith(".MD"):
             yield file
-
-
-def _file(sources: Sources, name: str) -> SourceFile:
-    for file in sources.files:
-        if file.name == name:
-            return file
-    raise InputError(
-        f"{sources.name} has no file {name}.",
-        why="A runs file is read together with the shapes it names.",
-        hint="Put it where the runs file is.",
-    )
 
 
 def _unread(sources: Sources, file: SourceFile, error: InputError) -> Record:

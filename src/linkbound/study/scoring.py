@@ -10,12 +10,17 @@ from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Record
 from linkbound.model.parse_config import parse_config
 from linkbound.model.types import ModelShape
+from linkbound.predict.calibrate import split_of
+from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.score import Prediction, Score, predict_specs, score
 from linkbound.predict.steptime import Engine
 from linkbound.serve import RunSpec, parse_runs, parse_specs
-from linkbound.study.importing import import_links, import_runs, import_topology
+from linkbound.serve.runs import MAX_FILE_BYTES
+from linkbound.splits.possible import impossible
+from linkbound.study.importing import import_links, import_topology
+from linkbound.study.importing_runs import decode_config, import_runs
 from linkbound.study.predicting import append_calibration, engine_for
-from linkbound.study.reading import read_machine_record, read_run_shapes, read_runs
+from linkbound.study.reading import read_access, read_machine_record, read_run_shapes, read_runs
 from linkbound.study.sources import Sources, read_recorded
 
 
@@ -39,8 +44,13 @@ def _stand_in(sources: Sources) -> list[Sources]:
 def score_file(study: Study, sources: Sources, path: Path) -> Score:
     """Score the predictions of a runs file. The study must be prepared for the machine."""
     data = _bytes(path)
+    held = read_machine_record(study, sources.name)
+    excluded = excluded_gpus(held.machine, read_access(study, sources.name))
     specs = parse_specs(data, path.name)
     shapes = _shapes(path, tuple(spec for _, _, spec in specs))
+    usable = len(held.machine.gpus) - len(excluded)
+    for line, _, spec in specs:
+        _check(shapes[spec.model], spec, usable, f"{path.name}, line {line}")
     engines: dict[str, Engine] = {}
 
     def engine_of(model: str) -> Engine:
@@ -48,10 +58,25 @@ def score_file(study: Study, sources: Sources, path: Path) -> Score:
             engines[model] = engine_for(study, sources.name, shapes[model])
         return engines[model]
 
-    predictions = predict_specs(tuple(spec for _, _, spec in specs), engine_of)
+    predictions = predict_specs(tuple(spec for _, _, spec in specs), engine_of, excluded)
     found = score(predictions, parse_runs(data, path.name), shapes, _seen(study, sources))
-    study.append(_record(study, sources, path, predictions, found))
+    study.append(_record(study, sources, path.name, data, predictions, found))
     return found
+
+
+def _check(shape: ModelShape, spec: RunSpec, usable: int, where: str) -> None:
+    """A point that this machine or this model cannot have is an error of the file."""
+    split = split_of(spec)
+    problem = impossible(shape, split)
+    text = None if problem is None else f"{shape.name} cannot be split so: {problem.text}"
+    if split.gpus > usable:
+        text = f"{split.gpus} GPUs are asked for, this machine has {usable} to use."
+    if text is not None:
+        raise InputError(
+            f"{where}: {split.name}. {text}",
+            why="Such a run cannot be predicted here.",
+            hint="Take the line out, or name the machine that it is from with --machine.",
+        )
 
 
 def _seen(study: Study, sources: Sources) -> Callable[[RunSpec, ModelShape], bool]:
@@ -86,19 +111,30 @@ def _shapes(path: Path, specs: tuple[RunSpec, ...]) -> dict[str, ModelShape]:
     shapes = {}
     for model in dict.fromkeys(spec.model for spec in specs):
         config = path.parent / "configs" / model / "config.json"
-        if Path(model).name != model or not config.is_file():
+        if Path(model).name != model or model == ".." or not _is_file(config):
             raise InputError(
                 f"{path.name} names the model '{model}', and there is no {config}.",
                 why="The shape decides the work.",
                 hint="Put its config.json there.",
             )
-        shapes[model] = parse_config(config.read_text(encoding="utf-8"), str(config))
+        name = f"configs/{model}/config.json"
+        shapes[model] = parse_config(decode_config(_bytes(config), name), name)
     return shapes
 
 
-def _bytes(path: Path) -> bytes:
+def _is_file(path: Path) -> bool:
     try:
-        return path.read_bytes()
+        return path.is_file()
+    except OSError:
+        # A name too long for a file names none.
+        return False
+
+
+def _bytes(path: Path) -> bytes:
+    """At most one byte more than a runs file may have: what is longer is refused by its reader."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}.",
@@ -110,14 +146,15 @@ def _bytes(path: Path) -> bytes:
 def _record(
     study: Study,
     sources: Sources,
-    path: Path,
+    file: str,
+    data: bytes,
     predictions: tuple[Prediction, ...],
     found: Score,
 ) -> Record:
     calibration = study.find("predict.calibration", machine=sources.name)[-1]
     return Record(
         kind="predict.score",
-        subject={"machine": sources.name, "file": path.name},
+        subject={"machine": sources.name, "file": file},
         outcome=Derived(
             values={
                 "predictions": msgspec.to_builtins(predictions),
@@ -127,5 +164,5 @@ def _record(
         method="linkbound.predict.score",
         machine=calibration.machine,
         parents=(calibration.id,),
-        blobs=(study.add_blob(_bytes(path)),),
+        blobs=(study.add_blob(data),),
     )

@@ -2,11 +2,13 @@
 
 import socket
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from linkbound.errors import InputError, UsageError
 from linkbound.topology.probe import probe_machine
@@ -32,6 +34,15 @@ class RunsNamed(Value, frozen=True, kw_only=True):
 
     file: str
     calibrate: tuple[str, ...] = ()
+
+
+class Manifest(Value, frozen=True, kw_only=True):
+    """machine.toml: what the files of a folder cannot say themselves."""
+
+    note: str | None = None
+    runs: RunsNamed | None = None
+    engine_from: str | None = None
+    memory: Mapping[str, str] = {}
 
 
 class Sources(Value, frozen=True, kw_only=True):
@@ -71,12 +82,27 @@ def read_sources(name_or_path: str) -> Sources:
     path = Path(name_or_path)
     if name_or_path in recorded_names():
         return read_recorded(name_or_path)
-    if path.is_dir():
-        return _read(path, path.resolve().name, recorded=True)
-    if path.is_file():
-        file = SourceFile(name=path.name, data=path.read_bytes())
-        return Sources(name=path.name, recorded=True, note=f"{path.name}: a file", files=(file,))
+    with _readable(name_or_path):
+        if path.is_dir():
+            return _read(path, path.resolve().name, recorded=True)
+        if path.is_file():
+            file = SourceFile(name=path.name, data=_bytes(path, path.name))
+            note = f"{path.name}: a file"
+            return Sources(name=path.name, recorded=True, note=note, files=(file,))
     return read_recorded(name_or_path)
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """What the file system refuses is the input's fault: rights, names too long, broken disks."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{name[:200]} cannot be read: {error.strerror}.",
+            why="It should hold the files of a machine.",
+            hint="Check its name and its rights.",
+        ) from None
 
 
 def read_host() -> Sources | None:
@@ -101,20 +127,14 @@ def _recorded() -> Traversable:
 def _read(folder: Traversable, name: str, *, recorded: bool) -> Sources:
     found = tuple(_walk(folder, ""))
     manifest = _manifest(found, name)
-    runs = manifest.get("runs")
     return Sources(
         name=name,
         recorded=recorded,
-        note=str(manifest.get("note", f"{name}: a folder of tool output")),
+        note=manifest.note or f"{name}: a folder of tool output",
         files=tuple(one for one in found if one.name != MANIFEST),
-        runs=None
-        if runs is None
-        else RunsNamed(file=str(runs["file"]), calibrate=tuple(runs.get("calibrate", ()))),
-        engine_from=manifest.get("engine_from"),
-        memory_bytes={
-            str(model): parse_size_bytes(str(size))
-            for model, size in manifest.get("memory", {}).items()
-        },
+        runs=manifest.runs,
+        engine_from=manifest.engine_from,
+        memory_bytes={model: parse_size_bytes(size) for model, size in manifest.memory.items()},
     )
 
 
@@ -149,21 +169,13 @@ def _bytes(file: Traversable, name: str) -> bytes:
     return data
 
 
-def _manifest(found: tuple[SourceFile, ...], name: str) -> dict[str, Any]:
+def _manifest(found: tuple[SourceFile, ...], name: str) -> Manifest:
     data = next((one.data for one in found if one.name == MANIFEST), b"")
     try:
-        manifest = tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return msgspec.convert(tomllib.loads(data.decode()), Manifest)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InputError(
             f"{name}/{MANIFEST} cannot be read: {error}.",
             why="It says which rows may calibrate.",
-            hint="Mend it or take it away.",
+            hint="It may hold note, engine_from, runs.file, runs.calibrate and memory.",
         ) from None
-    runs = manifest.get("runs")
-    if runs is not None and not (isinstance(runs, dict) and isinstance(runs.get("file"), str)):
-        raise InputError(
-            f"{name}/{MANIFEST} has no runs.file.",
-            why="[runs] must name the runs file.",
-            hint='Write file = "runs.jsonl" below [runs].',
-        )
-    return manifest

@@ -18,7 +18,8 @@ from linkbound.predict.candidates import excluded_gpus
 from linkbound.splits.crossings import crossings
 from linkbound.splits.fit import fit_machine
 from linkbound.splits.types import Phase
-from linkbound.study.importing import import_links, import_runs, import_topology
+from linkbound.study.importing import import_links, import_topology
+from linkbound.study.importing_runs import import_runs
 from linkbound.study.plans import candidate_splits
 from linkbound.study.predicting import predict_all
 from linkbound.study.reading import read_access, read_machine_record, read_shape
