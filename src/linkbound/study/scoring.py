@@ -17,28 +17,17 @@ from linkbound.predict.steptime import Engine
 from linkbound.serve import RunSpec, parse_runs, parse_specs
 from linkbound.serve.runs import MAX_FILE_BYTES
 from linkbound.splits.possible import impossible
-from linkbound.study.importing import import_links, import_topology
-from linkbound.study.importing_runs import decode_config, import_runs
+from linkbound.study.importing_runs import decode_config
 from linkbound.study.predicting import append_calibration, engine_for
 from linkbound.study.reading import read_access, read_machine_record, read_run_shapes, read_runs
-from linkbound.study.sources import Sources, read_recorded
+from linkbound.study.sources import Sources
+from linkbound.study.stages import run_machine_stages
 
 
 def prepare(study: Study, sources: Sources) -> None:
     """Everything that predictions on this machine rest on: map, links, runs, constants."""
-    names = [sources, *_stand_in(sources)]
-    for one in names:
-        import_topology(study, one)
-        machine_id = read_machine_record(study, one.name).fingerprint.id
-        import_links(study, one, machine_id)
-        import_runs(study, one, machine_id)
+    run_machine_stages(study, sources)
     append_calibration(study, sources, read_machine_record(study, sources.name))
-
-
-def _stand_in(sources: Sources) -> list[Sources]:
-    if sources.runs is not None or sources.engine_from is None:
-        return []
-    return [read_recorded(sources.engine_from)]
 
 
 def score_file(study: Study, sources: Sources, path: Path) -> Score:
@@ -81,7 +70,9 @@ def _check(shape: ModelShape, spec: RunSpec, usable: int, where: str) -> None:
 
 def _seen(study: Study, sources: Sources) -> Callable[[RunSpec, ModelShape], bool]:
     """Whether a point is one that the constants were calibrated with: same shape, same point."""
-    names = [sources.name, *(one.name for one in _stand_in(sources))]
+    names = [sources.name]
+    if sources.runs is None and sources.engine_from is not None:
+        names.append(sources.engine_from)
     known = {
         (_point(run.spec), _size(shapes[run.spec.model]))
         for name in names

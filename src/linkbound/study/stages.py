@@ -3,13 +3,10 @@
 A stage that the study already holds for the same inputs is not run again.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 
 import msgspec
 
-from linkbound import __version__
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Record, Stated, canonical_json
 from linkbound.model.read_model import read_model
@@ -20,6 +17,15 @@ from linkbound.splits.fit import fit_machine
 from linkbound.splits.types import Phase
 from linkbound.study.importing import import_links, import_topology
 from linkbound.study.importing_runs import import_runs
+from linkbound.study.markers import (
+    Stage,
+    StageKey,
+    inputs_of,
+    is_held,
+    machine_inputs,
+    machine_key,
+    mark,
+)
 from linkbound.study.plans import candidate_splits
 from linkbound.study.predicting import predict_all
 from linkbound.study.reading import read_access, read_machine_record, read_shape
@@ -32,18 +38,6 @@ DEFAULT_LOADS = (
     Load(prompt_tokens=1024, output_tokens=256, concurrency=1),
     Load(prompt_tokens=1024, output_tokens=256, concurrency=32),
 )
-
-
-class Stage(StrEnum):
-    """The stages, in order."""
-
-    TOPOLOGY = "topology"
-    LINKS = "links"
-    MODEL = "model"
-    SPLITS = "splits"
-    SERVE = "serve"
-    PREDICT = "predict"
-    VERDICT = "verdict"
 
 
 class Request(Value, frozen=True, kw_only=True):
@@ -75,46 +69,53 @@ def request(
 def run_stages(
     study: Study, asked: Request, progress: Progress, until: Stage = Stage.VERDICT
 ) -> None:
-    """Run every stage up to and including `until`, those that are missing."""
+    """Run every stage up to and including `until`, those that are missing. Raises StudyError."""
     for stage in Stage:
-        inputs = _inputs(stage, asked)
-        held = bool(study.find("study.stage", stage=stage.value, inputs=inputs))
+        key = _key(stage, asked)
+        held = is_held(study, key)
         progress(stage, held)
         if not held:
-            _RUN[stage](study, asked)
-            study.append(_marker(stage, inputs))
+            if stage in _MACHINE_STAGES:
+                _MACHINE_STAGES[stage](study, asked.sources)
+            else:
+                _MODEL_STAGES[stage](study, asked)
+            mark(study, key)
         if stage is until:
             break
 
 
-def _marker(stage: Stage, inputs: str) -> Record:
-    return Record(
-        kind="study.stage",
-        subject={"stage": stage.value, "inputs": inputs},
-        outcome=Derived(values={"linkbound": __version__}),
-        method="linkbound.study.run_stages",
+def run_machine_stages(study: Study, sources: Sources) -> None:
+    """Run the stages that need no model: what is wired, its links, its engine runs."""
+    for stage, run in _MACHINE_STAGES.items():
+        key = machine_key(stage, sources)
+        if not is_held(study, key):
+            run(study, sources)
+            mark(study, key)
+
+
+def _key(stage: Stage, asked: Request) -> StageKey:
+    if stage in _MACHINE_STAGES:
+        return machine_key(stage, asked.sources)
+    shape = msgspec.to_builtins(asked.shape)
+    if stage is Stage.MODEL:
+        return StageKey(stage=stage, scope={"model": asked.model}, inputs=inputs_of(shape))
+    parts = [machine_inputs(asked.sources), shape]
+    if stage is Stage.VERDICT:
+        parts.append(asked.min_gain)
+    return StageKey(
+        stage=stage,
+        scope={"machine": asked.sources.name, "model": asked.model},
+        inputs=inputs_of(parts),
+        loads=asked.loads,
     )
 
 
-def _inputs(stage: Stage, asked: Request) -> str:
-    """Hash of what a stage depends on: the machine's files, then the model, loads, the line."""
-    digest = hashlib.sha256(__version__.encode())
-    for file in asked.sources.files:
-        digest.update(file.name.encode() + hashlib.sha256(file.data).digest())
-    digest.update(canonical_json(asked.sources.live))
-    if stage not in (Stage.TOPOLOGY, Stage.LINKS):
-        digest.update(canonical_json(asked.shape))
-    if stage not in (Stage.TOPOLOGY, Stage.LINKS, Stage.MODEL, Stage.SERVE):
-        digest.update(canonical_json(asked.loads) + repr(asked.min_gain).encode())
-    return digest.hexdigest()[:16]
+def _topology(study: Study, sources: Sources) -> None:
+    import_topology(study, sources)
 
 
-def _topology(study: Study, asked: Request) -> None:
-    import_topology(study, asked.sources)
-
-
-def _links(study: Study, asked: Request) -> None:
-    import_links(study, asked.sources, _machine_id(study, asked.sources.name))
+def _links(study: Study, sources: Sources) -> None:
+    import_links(study, sources, _machine_id(study, sources.name))
 
 
 def _model(study: Study, asked: Request) -> None:
@@ -171,11 +172,11 @@ def _splits(study: Study, asked: Request) -> None:
     study.append_many(records)
 
 
-def _serve(study: Study, asked: Request) -> None:
+def _serve(study: Study, sources: Sources) -> None:
     """Engine runs of this machine, or of the recorded one that stands in for it."""
-    import_runs(study, asked.sources, _machine_id(study, asked.sources.name))
-    if asked.sources.runs is None and asked.sources.engine_from is not None:
-        other = read_recorded(asked.sources.engine_from)
+    import_runs(study, sources, _machine_id(study, sources.name))
+    if sources.runs is None and sources.engine_from is not None:
+        other = read_recorded(sources.engine_from)
         import_topology(study, other)
         machine_id = _machine_id(study, other.name)
         import_links(study, other, machine_id)
@@ -194,12 +195,14 @@ def _machine_id(study: Study, name: str) -> str:
     return read_machine_record(study, name).fingerprint.id
 
 
-_RUN: Mapping[Stage, Callable[[Study, Request], None]] = {
+_MACHINE_STAGES: Mapping[Stage, Callable[[Study, Sources], None]] = {
     Stage.TOPOLOGY: _topology,
     Stage.LINKS: _links,
+    Stage.SERVE: _serve,
+}
+_MODEL_STAGES: Mapping[Stage, Callable[[Study, Request], None]] = {
     Stage.MODEL: _model,
     Stage.SPLITS: _splits,
-    Stage.SERVE: _serve,
     Stage.PREDICT: _predict,
     Stage.VERDICT: _verdict,
 }
