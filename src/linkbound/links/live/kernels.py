@@ -1,18 +1,20 @@
 """Our kernels as machine code: compiled by NVRTC when first needed, then kept in the user's cache.
 
-One source per theme lies in `links/kernels`; together they are one module.
+One source per theme lies in `links/kernels`; those named together become one module.
 """
 
 import ctypes
 import hashlib
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from linkbound.errors import LinkboundError, MissingExtra
 
+COPIES = ("copy.cu", "pattern.cu", "latency.cu")
+"""What the workers of copies launch."""
 FOLDER = Path(__file__).parent.parent / "kernels"
 _OPTIONS = ("--std=c++17", "-default-device", "--fmad=true")
 
@@ -21,17 +23,16 @@ class KernelError(LinkboundError):
     """A kernel of ours does not compile for this GPU."""
 
 
-def source_text() -> str:
-    """All kernels as one source, in the order of their names."""
-    texts = (path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.cu")))
-    return "\n".join(texts)
+def source_text(names: Sequence[str]) -> str:
+    """The named sources as one, in this order."""
+    return "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in names)
 
 
-def machine_code(architecture: str) -> bytes:
-    """The kernels for `architecture` (`sm_90`). Raises MissingExtra, KernelError."""
+def machine_code(architecture: str, names: Sequence[str] = COPIES) -> bytes:
+    """The named sources for `architecture` (`sm_90`). Raises MissingExtra, KernelError."""
     nvrtc = _nvrtc()
     version = _checked(nvrtc, "nvrtcVersion")
-    source = source_text()
+    source = source_text(names)
     name = hashlib.sha256(repr((source, architecture, _OPTIONS, version)).encode()).hexdigest()
     return _kept(name, lambda: compiled(nvrtc, source, architecture))
 
@@ -64,7 +65,7 @@ def _nvrtc() -> Any:
         nvrtc.nvrtcVersion()
     except (RuntimeError, OSError) as error:
         raise MissingExtra(
-            f"NVRTC cannot be loaded ({error}).",
+            f"NVRTC cannot be loaded ({str(error).splitlines()[0]}).",
             why="Kernels are compiled for the GPU that is here.",
             hint="Install the extra: pip install 'linkbound[gpu]'.",
         ) from error

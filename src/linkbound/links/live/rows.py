@@ -66,6 +66,8 @@ class LinkRow(Value, frozen=True, kw_only=True):
     """Elements that the owner of the memory found wrong; None where nothing was checked."""
     wrong_at_bytes: int | None = None
     """Offset of the first wrong element."""
+    alone_s: float | None = None
+    """Median seconds of the same call alone in the same child: what a share is taken of."""
     cpu_s_per_gb: float | None = None
     """CPU seconds of this process for 1e9 bytes, waiting without spinning."""
     timer: str = "events"
@@ -92,3 +94,10 @@ class LinkRow(Value, frozen=True, kw_only=True):
             return None
         ways = 2 if self.direction is Direction.BOTH_WAYS else 1
         return ways * self.size_bytes / median(self.samples_s)
+
+    @property
+    def retained_share(self) -> float | None:
+        """Rate together over rate alone, both as medians; None where one of them is missing."""
+        if not self.samples_s or self.alone_s is None:
+            return None
+        return self.alone_s / median(self.samples_s)
