@@ -12,10 +12,12 @@ import pytest
 from sample_report import record_id, sample_report
 
 from linkbound.evidence.types import Provenance
+from linkbound.links import Arm
 from linkbound.report.html import render_html
-from linkbound.report.page import links
+from linkbound.report.page import links, machine
 from linkbound.report.page.markup import Citations, esc
 from linkbound.report.types import Report
+from linkbound.report.words import leading_reasons
 
 SECTIONS = (
     "verdict", "machine", "matrices", "curves", "plans", "comparisons", "steps", "map", "memory",
@@ -215,6 +217,45 @@ def test_arms_of_an_operation_share_one_plot(page: str) -> None:
     assert 'class="curve nccl"' in reduce
     assert 'class="curve staged"' in reduce
     assert reduce.count('<svg class="plot"') == 2
+
+
+def test_a_matrix_of_unlike_paths_names_the_path_in_each_cell() -> None:
+    report = sample_report()
+    method = "nvbandwidth device_to_device_memcpy_read_ce"
+    there, back = (one for one in report.pair_rates if one.method == method)
+    rates = (
+        msgspec.structs.replace(there, arm=Arm.P2P),
+        msgspec.structs.replace(back, arm=Arm.STAGED, bytes_per_s=3.5e9),
+    )
+    drawn = machine.matrices(
+        msgspec.structs.replace(report, pair_rates=rates, pair_latencies=()), Citations(())
+    )
+    assert '<td class="n h5">394 p2p</td>' in drawn
+    assert '<td class="n h0">3.50 staged</td>' in drawn
+
+
+def test_a_pair_that_nobody_timed_says_so() -> None:
+    report = sample_report()
+    one_way = [one for one in report.pair_rates if (one.src, one.dst) == ("GPU0", "GPU1")]
+    shown = msgspec.structs.replace(report, pair_rates=tuple(one_way), pair_latencies=())
+    assert '<td class="n absent">not measured</td>' in machine.matrices(shown, Citations(()))
+    assert '<td class="n">not measured</td>' in machine.machine(shown, Citations(()))
+
+
+def test_gpus_that_hold_the_same_share_a_bar(page: str) -> None:
+    assert ">tp2, GPU0 to GPU1</text>" in page
+    assert ">pp2, GPU0</text>" in page
+    assert ">pp2, GPU1</text>" in page
+
+
+def test_three_reasons_stand_in_the_open_and_one_is_about_the_link(page: str) -> None:
+    for load in sample_report().loads:
+        first = leading_reasons(load.verdict)
+        assert len(first) == 3
+        assert first[0] == load.verdict.reasons[0]
+        assert first[2].code == "link-matters"
+    opened = re.findall(r'<p class="headline">.*?</p><ul>(.*?)</ul>', page)
+    assert [one.count("<li>") for one in opened] == [3, 3]
 
 
 def _bare() -> Report:

@@ -125,9 +125,10 @@ def leading_reasons(verdict: Verdict) -> list[Reason]:
     """Three reasons: the first ones, and what the link is worth if anything was said of it."""
     split = "" if verdict.plan is None else verdict.plan.split.name
     link = [one for one in verdict.reasons if one.code.startswith("link-")]
-    link = sorted(link, key=lambda one: split not in one.text)[:1]
+    link.sort(key=lambda one: split not in one.text)
     rest = [one for one in verdict.reasons if one not in link]
-    return [*rest[: LEADING_REASONS - len(link)], *link]
+    first = LEADING_REASONS - 1 if link else LEADING_REASONS
+    return [*rest[:first], *link, *rest[first:]][:LEADING_REASONS]
 
 
 def load_words(load: LoadShown) -> str:

@@ -66,10 +66,14 @@ def _load(report: Report, load: LoadShown, cite: Citations) -> str:
         "seconds, predicted",
         beat,
     )
+    line = (
+        "No plan without crossings could be priced."
+        if beat is None
+        else "Left of the dashed line a plan beats the best over which nothing crosses."
+    )
     reading = (
-        "Predicted: the line is the value, the bar its interval. Left of the dashed line a plan "
-        "beats the best over which nothing crosses. Intervals overlap more than the ratio of "
-        "two plans is uncertain, since both share the same compute."
+        f"Predicted: the line is the value, the bar its interval. {line} Intervals "
+        "overlap more than the ratio of two plans is uncertain, since both share the same compute."
     )
     return figure(f"Whole call, {load_words(load)}", picture, reading, cite(ids)) + _figures(
         report, load, cite

@@ -37,9 +37,9 @@ def memory(report: Report, cite: Citations) -> str:
     )
     picture = bars("Memory per GPU", rows, "GiB")
     reading = (
-        "Each GPU by itself: memories never add up; alike ones share a bar. The solid "
-        "line is what the card has, the dashed one what the engine may use; the cache fills what is left. Point at a part for its "
-        "interval and source."
+        "Each GPU by itself: memories never add up; alike ones share a bar. The solid line is what "
+        "the card has, the dashed one what the engine may use; the cache fills what is left. Point "
+        "at a part for its interval and source."
     )
     return section(
         "memory",
