@@ -1,7 +1,7 @@
 """The map of batch and length: what takes the largest share of a step, and where links do (S4)."""
 
 from linkbound.predict.schedule import Chunk, Step
-from linkbound.predict.steptime import Engine, NoForecast, step_time
+from linkbound.predict.steptime import Engine, step_time
 from linkbound.predict.types import Plan, Regime, RegimeCell, StepTime, TermKind
 from linkbound.splits.types import Phase
 
@@ -24,11 +24,14 @@ _REGIME = {
 def regime_map(
     engine: Engine,
     plan: Plan,
-    one_gpu: Plan,
+    one_gpu: Plan | None,
     batches: tuple[int, ...] = BATCHES,
     lengths: tuple[int, ...] = LENGTHS,
 ) -> tuple[RegimeCell, ...]:
-    """A cell for each phase, batch and length. Raises NoForecast where the plan has no curve."""
+    """A cell for each phase, batch and length; `one_gpu` is None where one GPU cannot hold it.
+
+    Raises NoForecast where the plan has no curve.
+    """
     return tuple(
         _cell(engine, plan, one_gpu, phase, batch, length)
         for phase in Phase
@@ -38,15 +41,14 @@ def regime_map(
 
 
 def _cell(
-    engine: Engine, plan: Plan, one_gpu: Plan, phase: Phase, batch: int, length: int
+    engine: Engine, plan: Plan, one_gpu: Plan | None, phase: Phase, batch: int, length: int
 ) -> RegimeCell:
     step = step_of(phase, batch, length)
     found = step_time(engine, plan, step)
     shares = regime_shares(found, phase)
-    try:
+    faster = None
+    if one_gpu is not None:
         faster = found.time.value < step_time(engine, one_gpu, step).time.value
-    except NoForecast:
-        faster = None
     return RegimeCell(
         phase=phase,
         batch=batch,

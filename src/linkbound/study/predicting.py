@@ -142,10 +142,9 @@ def _calls(
 
 
 def _call(engine: Engine, plan: Plan, load: Load, fit: Fit) -> tuple[Outcome, tuple[str, ...]]:
-    sequences = -(-load.concurrency // fit.split.replicas)
-    if fit.largest_batch is not None and sequences > fit.largest_batch:
+    if fit.largest_batch is not None and load.concurrency > fit.largest_batch:
         text = (
-            f"{plan.name}: {sequences} sequences at once do not fit, at most "
+            f"{plan.name}: {load.concurrency} sequences at once do not fit, at most "
             f"{fit.largest_batch} do; the rest would queue, which is not predicted here."
         )
         return Skipped(reason=Reason(code="does-not-fit-at-once", text=text)), ()
@@ -181,8 +180,8 @@ def _maps(
 ) -> list[Record]:
     """One map for each split over two ranks or more, in the direct and the staged arm."""
     names = tuple(excluded)
-    one_gpu = plans_of(Split(), held.machine, names)[0]
     splits = dict.fromkeys(fit.split for _, fit in read_fits(study, **subject) if fit.fits)
+    one_gpu = plans_of(Split(), held.machine, names)[0] if Split() in splits else None
     records = []
     for split in splits:
         if split.replicas > 1:
@@ -194,15 +193,26 @@ def _maps(
                 cells = regime_map(engine, plan, one_gpu)
             except NoForecast:
                 continue
-            found = MapRead(plan=plan, cells=cells)
+            arm = {**subject, "split": split.name, "arm": plan.arm.value}
+            calls = study.find("predict.call", **arm)
             records.append(
                 Record(
                     kind="predict.map",
-                    subject={**subject, "split": split.name, "arm": plan.arm.value},
-                    outcome=Derived(values={"map": msgspec.to_builtins(found)}),
+                    subject=arm,
+                    outcome=Derived(
+                        values={"map": msgspec.to_builtins(MapRead(plan=plan, cells=cells))}
+                    ),
                     method="linkbound.predict.regime_map",
                     machine=held.fingerprint.id,
-                    parents=engine.calibration.record_ids,
+                    # The curves that price the plan's calls price its cells.
+                    parents=(
+                        *engine.calibration.record_ids,
+                        *dict.fromkeys(one for call in calls for one in _curves_of(study, call)),
+                    ),
                 )
             )
     return records
+
+
+def _curves_of(study: Study, call: Record) -> list[str]:
+    return [one for one in call.parents if study.get(one).kind == "links.curve"]
