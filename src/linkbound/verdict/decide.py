@@ -4,7 +4,7 @@ from linkbound.evidence.types import Figure, Provenance
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
 from linkbound.predict.types import Estimate, Forecast, Plan
-from linkbound.splits.types import Fit
+from linkbound.splits.types import Fit, Placement
 from linkbound.units import format_time
 from linkbound.values import Value
 from linkbound.verdict.compare import MIN_GAIN, answer
@@ -175,21 +175,39 @@ def _fit_of(plan: Plan, case: Case) -> Fit | None:
 def _capacity(forecast: Forecast, case: Case) -> Comparison | None:
     """A split that holds what no smaller plan holds is kept for that; None where one does."""
     smaller = [fit for fit in case.fits if fit.split.gpus < forecast.plan.split.gpus]
-    if not smaller or any(fit.fits for fit in smaller):
+    if not smaller or any(_holds_all(fit, case.load) for fit in smaller):
         return None
-    fullest = max(smaller, key=lambda fit: fit.split.gpus)
-    mine = _fit_of(forecast.plan, case)
-    tokens = mine.kv_tokens if mine is not None else None
-    room = f" and leaves room for {tokens:,} tokens of cache" if tokens is not None else ""
-    text = f"{forecast.plan.split.name} fits{room}; {fullest.split.name} does not: {fullest.reason}"
+    fullest = max(smaller, key=lambda fit: (fit.largest_batch or 0, fit.split.gpus))
+    placement = forecast.plan.placement
     return Comparison(
         aim=Aim.CAPACITY,
         plan=forecast.plan,
-        baseline=Plan(split=fullest.split, placement=forecast.plan.placement, arm=None),
+        baseline=Plan(
+            split=fullest.split,
+            placement=Placement(gpus=placement.gpus[: fullest.split.gpus]),
+            arm=None,
+        ),
         gain=None,
         answer=Answer.KEEP,
-        reasons=(Reason(code="capacity-only", text=text),),
+        reasons=(Reason(code="capacity-only", text=_capacity_text(forecast.plan, fullest, case)),),
     )
+
+
+def _holds_all(fit: Fit, load: Load) -> bool:
+    """Whether the whole load is in memory at once; None stands for no limit."""
+    return fit.fits and (fit.largest_batch is None or fit.largest_batch >= load.concurrency)
+
+
+def _capacity_text(plan: Plan, fullest: Fit, case: Case) -> str:
+    if fullest.fits:
+        return (
+            f"{plan.split.name} holds all {case.load.concurrency:,} sequences at once; "
+            f"{fullest.split.name} holds {fullest.largest_batch:,}, the rest would wait."
+        )
+    mine = _fit_of(plan, case)
+    tokens = mine.kv_tokens if mine is not None else None
+    room = f" and leaves room for {tokens:,} tokens of cache" if tokens is not None else ""
+    return f"{plan.split.name} fits{room}; {fullest.split.name} does not: {fullest.reason}"
 
 
 def _choose(case: Case, kept: list[Plan]) -> Forecast | None:
