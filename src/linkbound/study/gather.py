@@ -20,9 +20,11 @@ from linkbound.evidence.types import (
     Stated,
 )
 from linkbound.links import Arm
+from linkbound.links.arms import nccl_environment
 from linkbound.model.types import Load
 from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.score import Score
+from linkbound.predict.types import Plan
 from linkbound.report.types import (
     CurveShown,
     Evidence,
@@ -197,35 +199,30 @@ def _not_known(study: Study, held: MachineRead) -> tuple[str, ...]:
 
 def _commands(held: MachineRead, shown: tuple[LoadShown, ...]) -> tuple[str, ...]:
     """How to run the plan of each verdict with vLLM, guards against multicast included."""
-    found = []
-    for one in shown:
-        plan = one.verdict.plan
-        if plan is None:
-            continue
-        indices = [
-            gpu.label.removeprefix("GPU")
-            for key in plan.placement.gpus
-            for gpu in (held.machine.gpu(key),)
-        ]
-        environment = ["NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1"]
-        flags = []
-        if plan.split.tp > 1:
-            flags.append(f"--tensor-parallel-size {plan.split.tp}")
-        if plan.split.pp > 1:
-            flags.append(f"--pipeline-parallel-size {plan.split.pp}")
-        if plan.split.ep > 1:
-            flags.append("--enable-expert-parallel")
-        if plan.arm in (Arm.P2P, Arm.NCCL):
-            environment.append("NCCL_P2P_LEVEL=SYS")
-        if plan.arm is Arm.STAGED:
-            environment.append("NCCL_P2P_DISABLE=1")
-        if plan.arm in (Arm.NCCL, Arm.STAGED):
-            flags.append("--disable-custom-all-reduce")
-        if plan.split.replicas > 1:
-            flags.append(f"--data-parallel-size {plan.split.replicas}")
-        words = " ".join([*environment, f"CUDA_VISIBLE_DEVICES={','.join(indices)}"])
-        found.append(" ".join([words, "vllm serve MODEL", *flags]))
-    return tuple(dict.fromkeys(found))
+    plans = [one.verdict.plan for one in shown if one.verdict.plan is not None]
+    return tuple(dict.fromkeys(_command(held, plan) for plan in plans))
+
+
+def _command(held: MachineRead, plan: Plan) -> str:
+    arm = Arm.P2P if plan.arm is None else plan.arm
+    labels = [held.machine.gpu(key).label for key in plan.placement.gpus]
+    environment = {
+        **nccl_environment(arm),
+        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+        # Labels count as nvidia-smi does; CUDA alone would put the fastest GPU first.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(label.removeprefix("GPU") for label in labels),
+    }
+    split = plan.split
+    flags = {
+        f"--tensor-parallel-size {split.tp}": split.tp > 1,
+        f"--pipeline-parallel-size {split.pp}": split.pp > 1,
+        f"--data-parallel-size {split.replicas}": split.replicas > 1,
+        "--enable-expert-parallel": split.ep > 1,
+        "--disable-custom-all-reduce": arm is not Arm.P2P,
+    }
+    words = [f"{name}={value}" for name, value in environment.items()]
+    return " ".join([*words, "vllm serve MODEL", *(one for one, wanted in flags.items() if wanted)])
 
 
 def _evidence(record: Record) -> Evidence:
