@@ -1,6 +1,7 @@
 """Options that several verbs share, and their values (notes: commands)."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -87,6 +88,18 @@ def to_overrides(pairs: tuple[str, ...]) -> dict[str, str]:
             )
         found[key] = value
     return found
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write an output file. Raises UsageError where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}.",
+            why="The output belongs there.",
+            hint="Name a file in a folder that exists and that you may write to.",
+        ) from None
 
 
 def read_machine_sources(machine: str | None) -> "Sources":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linkbound.cli.options import write_text
 from linkbound.cli.studies import locate_study, study_option
 from linkbound.errors import UsageError
 
@@ -37,7 +38,7 @@ def command(study_path: Path | None, output: tuple[str, ...], force: bool) -> No
         if name == "-":
             click.echo(text)
             continue
-        Path(name).write_text(text, encoding="utf-8")
+        write_text(Path(name), text)
         click.echo(f"Wrote {name}", err=True)
 
 

@@ -11,6 +11,7 @@ from linkbound.cli.options import (
     read_machine_sources,
     to_loads,
     to_overrides,
+    write_text,
 )
 from linkbound.errors import UsageError
 
@@ -51,7 +52,8 @@ def command(
     from linkbound.report.html import render_html
     from linkbound.report.text import render_verdict_text
     from linkbound.study.gather import gather
-    from linkbound.study.stages import Stage, request, run_stages
+    from linkbound.study.markers import Stage
+    from linkbound.study.stages import request, run_stages
 
     if not 0 <= min_gain < 10:
         raise UsageError(
@@ -64,6 +66,7 @@ def command(
         model, sources, to_loads(prompt, output, concurrency), to_overrides(override), min_gain
     )
     file = path or Path(f"{_stem(model)}-on-{_stem(sources.name)}.linkbound")
+    page = _page_beside(file)
 
     def progress(stage: Stage, held: bool) -> None:
         if not quiet:
@@ -76,10 +79,19 @@ def command(
             click.echo(str(file))
             return
         report = gather(study, sources.name, model, asked.loads)
-    page = file.with_suffix(".html")
-    page.write_text(render_html(report), encoding="utf-8")
+    write_text(page, render_html(report))
     click.echo(render_verdict_text(report))
     click.echo(str(page))
+
+
+def _page_beside(file: Path) -> Path:
+    if not file.name or file.suffix == ".html":
+        raise UsageError(
+            f"-C '{file}' is no name for a study.",
+            why="The page is written beside it, under its name with .html.",
+            hint="Write -C NAME.linkbound.",
+        )
+    return file.with_suffix(".html")
 
 
 def _stem(name: str) -> str:
