@@ -11,6 +11,7 @@ from linkbound.report.words import (
     leading_reasons,
     load_words,
     outcome_counts,
+    reason_ids,
     short_id,
     unique,
     visible,
@@ -37,8 +38,7 @@ def render_markdown(report: Report) -> str:
 def _load(report: Report, load: LoadShown) -> list[str]:
     verdict = load.verdict
     reasons = [
-        f"{_esc(one.text)} {_ids(one.record_ids or load.record_ids)}"
-        for one in leading_reasons(verdict)
+        f"{_esc(one.text)} {_ids(reason_ids(one, load))}" for one in leading_reasons(verdict)
     ]
     return [
         f"### {load_words(load)}: {verdict.answer.value}",

@@ -14,6 +14,7 @@ from linkbound.report.words import (
     headline,
     load_words,
     outcome_counts,
+    reason_ids,
     short_id,
     unique,
     visible,
@@ -88,7 +89,7 @@ def _verdict(load: LoadShown) -> list[str]:
 
 
 def _reason(reason: Reason, load: LoadShown) -> list[str]:
-    return _wrapped(f"- {visible(reason.text)} {_ids(reason.record_ids or load.record_ids)}", "  ")
+    return _wrapped(f"- {visible(reason.text)} {_ids(reason_ids(reason, load))}", "  ")
 
 
 def _ids(ids: Iterable[str]) -> str:

@@ -131,6 +131,11 @@ def leading_reasons(verdict: Verdict) -> list[Reason]:
     return [*rest[:first], *link, *rest[first:]][:LEADING_REASONS]
 
 
+def reason_ids(reason: Reason, load: LoadShown) -> tuple[str, ...]:
+    """Records of a reason; else the verdict's own, the load's first, which names the forecasts."""
+    return unique(reason.record_ids) or load.record_ids[:1]
+
+
 def load_words(load: LoadShown) -> str:
     """`1,024 in, 256 out, 32 at once`."""
     asked = load.load

@@ -10,6 +10,8 @@ from linkbound.report.words import short_id, unique, visible
 
 # So many links stand in the open; the rest of a long list folds away.
 CITED_IN_THE_OPEN = 2
+# From here on the words of a cell are a sentence.
+LONG_CHARS = 40
 # Digits of a record id in an anchor: 64 bits, with which no study has two records alike.
 ANCHOR_DIGITS = 16
 
@@ -68,8 +70,9 @@ class Cell:
 
 
 def text(value: object) -> Cell:
-    """Words, to the left."""
-    return Cell(esc(value))
+    """Words, to the left; a sentence keeps a width in which it can be read."""
+    words = esc(value)
+    return Cell(words, "long" if len(words) > LONG_CHARS else "")
 
 
 def number(value: object, look: str = "") -> Cell:

@@ -20,6 +20,7 @@ from linkbound.report.words import (
     leading_reasons,
     load_words,
     outcome_counts,
+    reason_ids,
 )
 from linkbound.units import format_rate, format_time
 from linkbound.verdict.types import BreakEven, Comparison, PlanVerdict, Reason
@@ -75,7 +76,7 @@ def _more(count: int) -> str:
 
 
 def _reason(reason: Reason, load: LoadShown, cite: Citations) -> str:
-    return f"{esc(reason.text)} {cite(reason.record_ids or load.record_ids)}"
+    return f"{esc(reason.text)} {cite(reason_ids(reason, load))}"
 
 
 def comparisons(report: Report, cite: Citations) -> str:
@@ -104,7 +105,7 @@ def comparisons(report: Report, cite: Citations) -> str:
 def _comparison(
     report: Report, plan: PlanVerdict, one: Comparison, load: LoadShown, cite: Citations
 ) -> list[Cell]:
-    ids = [record for reason in one.reasons for record in reason.record_ids]
+    ids = [record for reason in one.reasons for record in reason_ids(reason, load)]
     return [
         text(plan.plan.name),
         text(one.aim.value),
@@ -112,7 +113,7 @@ def _comparison(
         text(fits_word(report, plan.plan)),
         number(gain_words(one.gain)),
         Cell(f'<span class="word small {one.answer.value}">{one.answer.value}</span>'),
-        Cell(cite(ids or load.record_ids)),
+        Cell(cite(ids)),
     ]
 
 
@@ -147,7 +148,7 @@ def _flip(plan: PlanVerdict, flip: BreakEven, load: LoadShown, cite: Citations) 
         number(NO_SUCH_LINK if rate is None else f"~{format_rate(rate)}"),
         number(NO_SUCH_LINK if latency is None else f"~{format_time(latency)}"),
         text(flip.basis),
-        Cell(cite(load.record_ids)),
+        Cell(cite(load.record_ids[:1])),
     ]
 
 
