@@ -78,7 +78,11 @@ def main() -> None:
     try:
         code = run()
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as stop:
+        # click makes an exit with 1 of a broken pipe.
+        broken = stop if isinstance(stop, BrokenPipeError) else stop.__context__
+        if not isinstance(broken, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code)
