@@ -78,11 +78,8 @@ def main() -> None:
     try:
         code = run()
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit) as stop:
-        # click makes an exit with 1 of a broken pipe.
-        broken = stop if isinstance(stop, BrokenPipeError) else stop.__context__
-        if not isinstance(broken, BrokenPipeError):
-            raise
+    except (BrokenPipeError, SystemExit):
+        # Outside its standalone mode click exits by itself only for a broken pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code)
