@@ -55,7 +55,8 @@ def decide(case: Case) -> Verdict:
 
 
 def _is_split(plan: Plan) -> bool:
-    return plan.split.tp * plan.split.pp > 1
+    """Whether anything crosses: replicas that share experts are a split, not a baseline."""
+    return plan.split.tp * plan.split.pp * plan.split.ep > 1
 
 
 def _judge(forecast: Forecast, case: Case) -> PlanVerdict:
@@ -85,6 +86,7 @@ def _baselines(forecast: Forecast, case: Case) -> list[tuple[Aim, Forecast]]:
         one
         for one in same_arm
         if one.plan.split.replicas > mine.split.replicas
+        and one.plan.split.ep == 1
         and one.plan.split.gpus == mine.split.gpus
         and one.plan.split.replicas <= case.load.concurrency
     ]
@@ -266,7 +268,8 @@ def _link_reasons(case: Case) -> tuple[Reason, ...]:
         else:
             code = "link-unclear"
             text = f"Whether the direct link matters for {name} is inside the error: {figures}."
-        found.append(Reason(code=code, text=text, figures=(_figure(gain),)))
+        ids = dict.fromkeys((*direct.record_ids, *staged.record_ids))
+        found.append(Reason(code=code, text=text, figures=(_figure(gain),), record_ids=tuple(ids)))
     return tuple(found)
 
 
