@@ -172,10 +172,12 @@ def _pairs(step: Step, window: int | None) -> float:
     """Pairs of query and visible token in the prompt chunks; decoding is bound by the cache."""
     total = 0.0
     for chunk in step.chunks:
-        if window is None or chunk.cached + chunk.tokens <= window:
-            total += chunk.tokens * chunk.cached + chunk.tokens * (chunk.tokens + 1) / 2
-        else:
-            total += chunk.tokens * min(window, chunk.cached + chunk.tokens / 2)
+        growing = chunk.tokens
+        if window is not None:
+            # The window fills after this many tokens; each later one sees a whole window.
+            growing = min(chunk.tokens, max(0, window - chunk.cached))
+            total += (chunk.tokens - growing) * window
+        total += growing * chunk.cached + growing * (growing + 1) / 2
     return total
 
 
