@@ -1,0 +1,133 @@
+"""The child of a job of collectives: starts its ranks and passes on what they say (L4, L6).
+
+The ranks stay in this process's group, so that the end of the job is theirs too. The first fault,
+or the first rank that ends early, ends the job: its peers would wait for it for ever.
+"""
+
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from linkbound.links.live.collective_exchange import Message
+from linkbound.links.live.collective_rank import Part
+from linkbound.links.live.collective_types import CollectiveJob, Processes
+from linkbound.links.live.jobs import Lines, read_job
+
+RANK = (sys.executable, "-m", "linkbound.links.live.collective_rank")
+REAP_S = 10.0
+"""From a rank's end of output to its end: NCCL's threads and the context take a moment."""
+
+
+class _Ranks:
+    """The processes of a job, and the lines that they say, in the order of their coming."""
+
+    def __init__(self, commands: Sequence[Sequence[str]]) -> None:
+        self.said: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self._processes = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for command in commands
+        ]
+        for number in range(len(commands)):
+            threading.Thread(target=self._listen, args=(number,), daemon=True).start()
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def tell(self, number: int, data: bytes) -> None:
+        """Give a rank a line; one that has gone will be heard to have."""
+        pipe = self._processes[number].stdin
+        assert pipe is not None
+        try:
+            pipe.write(data + b"\n")
+            pipe.flush()
+        except BrokenPipeError:
+            return
+
+    def how_ended(self, number: int) -> str:
+        """In words, how a rank that closed its output ended."""
+        try:
+            code = self._processes[number].wait(REAP_S)
+        except subprocess.TimeoutExpired:
+            return "closed its output and did not end"
+        return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+
+    def _listen(self, number: int) -> None:
+        pipe = self._processes[number].stdout
+        assert pipe is not None
+        for line in pipe:
+            self.said.put((number, line))
+        self.said.put((number, b""))
+
+
+def relay(commands: Sequence[Sequence[str]], parts: Sequence[bytes], lines: Lines) -> bool:
+    """Run the ranks to their end; whether all said that they were done."""
+    ranks = _Ranks(commands)
+    for number, part in enumerate(parts):
+        ranks.tell(number, part)
+    given: dict[int, object] = {}
+    done: set[int] = set()
+    while len(done) < len(ranks):
+        number, line = ranks.said.get()
+        message = _read(line)
+        if message is None:
+            if number in done:
+                continue
+            what = "said something that is no message" if line else ranks.how_ended(number)
+            lines.fault(f"process {number} of {len(ranks)} {what}")
+            return False
+        if message.fault is not None:
+            lines.fault(f"process {number} of {len(ranks)}: {message.fault}")
+            return False
+        if message.give is not None:
+            given[number] = message.give[0]
+        if len(given) == len(ranks):
+            values = msgspec.json.encode([given[each] for each in range(len(ranks))])
+            given.clear()
+            for each in range(len(ranks)):
+                ranks.tell(each, values)
+        if message.done:
+            done.add(number)
+        _pass_on(message, lines)
+    return True
+
+
+def parts_of(job: CollectiveJob) -> tuple[Part, ...]:
+    """What each process does: one rank, or all of them."""
+    everyone = tuple(range(len(job.group)))
+    shares = (
+        [everyone] if job.processes is Processes.ONE_FOR_ALL else [(each,) for each in everyone]
+    )
+    return tuple(Part(job=job, process=number, ranks=ranks) for number, ranks in enumerate(shares))
+
+
+def _pass_on(message: Message, lines: Lines) -> None:
+    if message.begin is not None:
+        lines.begin(message.begin)
+    if message.row is not None:
+        lines.row(message.row)
+
+
+def _read(line: bytes) -> Message | None:
+    try:
+        return msgspec.json.decode(line, type=Message)
+    except msgspec.MsgspecError:
+        return None
+
+
+def main(arguments: list[str]) -> int:
+    """Run the job of the first file; its rows go to the second."""
+    job, lines = read_job(arguments, CollectiveJob)
+    lines.begin(f"the start of {len(job.group)} ranks over {job.family}")
+    parts = parts_of(job)
+    if not relay([RANK] * len(parts), [msgspec.json.encode(part) for part in parts], lines):
+        return 1
+    lines.done()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
