@@ -32,6 +32,8 @@ KV_LAYERS = 32
 KV_BLOCKS = 64
 KV_PIECE_BYTES = KV_TOKENS * 8 * 128 * 2 * 2
 """A block of one layer: 8 heads of 128 for K and V in 16 bits, as Llama-3.1-8B has them."""
+KV_BYTES = KV_PIECE_BYTES * KV_LAYERS * KV_BLOCKS
+"""A prompt of 1,024 tokens."""
 
 
 class Scope(Value, frozen=True, kw_only=True):

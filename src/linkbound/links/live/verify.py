@@ -31,6 +31,7 @@ class Checker:
         self._cuda = bench.cuda
         self._buffers = buffers
         self._seed = 0
+        self._seeds: dict[tuple[int, int], int] = {}
 
     def run(self, ends: Ends) -> Verdict:
         """One call of the task, from a fresh pattern into its complement."""
@@ -39,8 +40,9 @@ class Checker:
         return self.check(ends)
 
     def prepare(self, ends: Ends) -> None:
-        """A new pattern at the source and its complement at the destination."""
+        """A new pattern at the source and its complement at the destination, kept until checked."""
         self._seed += 1
+        self._seeds[ends.src_at, ends.dst_at] = self._seed
         size_bytes = ends.task.size_bytes
         self._fill(ends.src_device, ends.src_at, size_bytes, 0)
         self._fill(ends.dst_device, ends.dst_at, size_bytes, _COMPLEMENT)
@@ -51,10 +53,11 @@ class Checker:
         """Count the words at the destination that are not the pattern's, on its own GPU."""
         words = ends.task.size_bytes // WORD_BYTES
         blocks = blocks_for(self._bench, ends.dst_device, ends.task.size_bytes)
+        seed = self._seeds[ends.src_at, ends.dst_at]
         return self._counted(
             ends.dst_device,
             lambda on, result_at: self._cuda.launch(
-                "check", on, blocks, THREADS, ends.dst_at, words, self._seed, result_at
+                "check", on, blocks, THREADS, ends.dst_at, words, seed, result_at
             ),
         )
 
@@ -62,6 +65,7 @@ class Checker:
         """The same after a gather: piece p came from place p x step."""
         words = ends.task.size_bytes // pieces // WORD_BYTES
         blocks = blocks_for(self._bench, ends.dst_device, ends.task.size_bytes)
+        seed = self._seeds[ends.src_at, ends.dst_at]
         return self._counted(
             ends.dst_device,
             lambda on, result_at: self._cuda.launch(
@@ -73,7 +77,7 @@ class Checker:
                 words,
                 pieces,
                 step,
-                self._seed,
+                seed,
                 result_at,
             ),
         )

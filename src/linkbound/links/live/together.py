@@ -1,0 +1,134 @@
+"""Copies that run at the same time as others, and copies while the GPUs compute (L3).
+
+Members of a set get as many calls as last equally long, so that each meets the others throughout.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+
+from linkbound.links.live.cell import Cell
+from linkbound.links.live.rows import HOST, LinkRow
+from linkbound.links.live.speeds import checked_row, wrong_row
+from linkbound.links.live.station import Station, operation_of
+from linkbound.links.live.tasks import METHODS, THREADS, Ends
+
+WINDOW_S = 0.02
+"""Of one sample of a set: long against the microseconds by which starts differ."""
+_MOST_CALLS = 200
+"""Behind one gate."""
+WORK_NS = 3_000_000_000
+"""Busy work that nobody ends is over by then."""
+WORK_BYTES = 1024**3
+"""Local memory that is read over and over: far more than any L2."""
+_WORK_THREADS = 256
+
+
+def together(station: Station, cell: Cell) -> Iterator[LinkRow]:
+    """A row for each member with its time alone, and one for all of them."""
+    ends = [
+        station.copy(one.method, one.src, one.dst, cell.size_bytes, lane=lane)
+        for lane, one in enumerate(cell.members)
+    ]
+    for one in ends:
+        station.checker.prepare(one)
+        station.bench.run(one.task)
+    alone_s = [_alone_s(station, one) for one in ends]
+    window_s = max(WINDOW_S, *alone_s)
+    calls = [max(1, min(_MOST_CALLS, round(window_s / one))) for one in alone_s]
+    members: list[tuple[float, ...]] = []
+
+    def take() -> float | None:
+        times = station.bench.time([one.task for one in ends], calls)
+        if times is None:
+            return None
+        members.append(times.members_s)
+        return times.window_s
+
+    fields = station.sampled(cell, take)
+    for number, (member, one) in enumerate(zip(cell.members, ends, strict=True)):
+        row = station.row(
+            cell,
+            operation=operation_of(member.src, member.dst),
+            implementation=METHODS[member.method].implementation,
+            method=str(member.method),
+            group=(member.src, member.dst),
+            concurrency=cell.name,
+            samples_s=tuple(times[number] / calls[number] for times in members),
+            alone_s=alone_s[number],
+            calls=calls[number],
+            timer="gate+events",
+            flags=fields["flags"],
+        )
+        verdict = station.checker.check(one)
+        if verdict.wrong:
+            yield wrong_row(station, cell, verdict, group=row.group, concurrency=cell.name)
+        else:
+            yield row if row.samples_s else station.without(cell, "no-valid-sample", "Gate failed.")
+    gpus = dict.fromkeys(
+        label for one in cell.members for label in (one.src, one.dst) if label != HOST
+    )
+    yield station.row(
+        cell,
+        **fields,
+        group=tuple(gpus),
+        concurrency=f"{cell.name}, total",
+        size_bytes=cell.size_bytes * sum(calls),
+        timer="gate+events",
+        facts={"members": str(len(cell.members))},
+    )
+
+
+def _alone_s(station: Station, ends: Ends) -> float:
+    """Median seconds of one call, in windows as long as those of the set."""
+    first = [_one_window_s(station, ends, 1) for _ in range(3)]
+    calls = max(1, min(_MOST_CALLS, round(WINDOW_S / median(first))))
+    return median(_one_window_s(station, ends, calls) for _ in range(3))
+
+
+def _one_window_s(station: Station, ends: Ends, calls: int) -> float:
+    times = station.bench.time([ends.task], [calls])
+    # A gate that failed leaves the whole limit as the time: the set's own samples will say so.
+    return times.members_s[0] / calls if times is not None else WINDOW_S
+
+
+def under_work(station: Station, cell: Cell) -> Iterator[LinkRow]:
+    """One copy while arithmetic, or reads of local memory, keep both GPUs busy."""
+    ends = station.ends(cell)
+    station.checker.prepare(ends)
+    station.bench.run(ends.task)
+    alone = station.timed(cell, ends.task, 4)["samples_s"]
+    with _busy(station, cell):
+        fields = station.timed(cell, ends.task, 4)
+    if alone:
+        fields["alone_s"] = median(alone)
+    fields["concurrency"] = f"while both GPUs do {cell.name} work"
+    yield checked_row(station, cell, (ends,), fields)
+
+
+@contextmanager
+def _busy(station: Station, cell: Cell) -> Iterator[None]:
+    """Keep the GPUs of a cell busy on their lane 0 until the block ends."""
+    bench = station.bench
+    turn = bench.next_turn()
+    streams = [bench.stream(bench.ordinal(label)) for label in (cell.src, cell.dst)]
+    starters: dict[str, Callable[[int], tuple[int, ...]]] = {
+        "fma": lambda _device: (),
+        "memory": lambda device: (station.buffers.device(device, "work", WORK_BYTES), WORK_BYTES),
+    }
+    for label, on in zip((cell.src, cell.dst), streams, strict=True):
+        out_at = station.buffers.device(on.device, "work out", 16)
+        more = starters[cell.name](on.device)
+        blocks = 2 * bench.facts[label].multiprocessors
+        words = (WORK_NS, bench.work_word, turn, out_at, *more)
+        bench.cuda.launch(f"work_{cell.name}", on, blocks, _WORK_THREADS, *words)
+    try:
+        yield
+    finally:
+        bench.cuda.write_word(bench.work_word, turn)
+        for on in streams:
+            bench.cuda.finish(on)
+
+
+# A copy by SMs beside work needs room on each multiprocessor: both fit 2,048 threads.
+assert 2 * _WORK_THREADS + 2 * THREADS <= 2048
