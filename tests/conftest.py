@@ -1,0 +1,50 @@
+"""Settings of the whole suite: no time limits in hypothesis, reasons for what cannot run here."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from linkbound.evidence.study import Study
+from linkbound.study.scoring import prepare
+from linkbound.study.sources import read_recorded
+from linkbound.topology.probe import probe_machine
+
+# Shared and slow runners: how long one example takes says nothing about the code.
+settings.register_profile(
+    "linkbound", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("linkbound")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip `gpu(n)` and `browser` tests where there is nothing to run them on, and say so."""
+    wanted = item.get_closest_marker("gpu")
+    if wanted is not None:
+        needed = wanted.args[0] if wanted.args else 1
+        found = len(probe_machine().gpus)
+        if found < needed:
+            pytest.skip(f"needs {needed} GPUs, this host has {found}")
+    if item.get_closest_marker("browser") is not None and not any(map(shutil.which, BROWSERS)):
+        pytest.skip(f"needs one of {', '.join(BROWSERS)} on PATH")
+
+
+def _prepared(name: str, folder: Path) -> Iterator[Study]:
+    with Study.create(folder / f"{name}.linkbound") as study:
+        prepare(study, read_recorded(name))
+        yield study
+
+
+@pytest.fixture(scope="session")
+def h200_study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    """The recorded H200 pair with its curves, runs and constants. Read only."""
+    yield from _prepared("h200-pair", tmp_path_factory.mktemp("h200"))
+
+
+@pytest.fixture(scope="session")
+def desktop_study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    """The recorded desktop with two RTX 5060 Ti on PCIe. Read only."""
+    yield from _prepared("5060ti-pair", tmp_path_factory.mktemp("5060ti"))
