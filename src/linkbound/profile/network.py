@@ -1,0 +1,185 @@
+"""A decoder-only transformer of one rank, and its steps: a chunk of the prompt, or one token (P1).
+
+The stage between two boundaries is one function of device tensors, so that it can be captured.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as functional
+
+from linkbound.model.types import Layer
+from linkbound.profile import ops
+from linkbound.profile.attention import Piece, attention_block
+from linkbound.profile.exchange import Exchange
+from linkbound.profile.feedforward import feed_forward
+from linkbound.profile.holding import Holding
+from linkbound.profile.weights import Maker
+from linkbound.splits.types import CrossingKind
+from linkbound.splits.weights import padded_vocabulary
+
+States = tuple[torch.Tensor, torch.Tensor]
+"""What crosses a stage's boundary: the output of its last block, and the sum before it."""
+
+
+class DecoderLayer:
+    """Norm, attention, norm, feed-forward."""
+
+    def __init__(self, index: int, layer: Layer, held: Holding, maker: Maker) -> None:
+        self.attention = attention_block(f"{index}.attention", layer, held, maker)
+        self.feed_forward = feed_forward(f"{index}.ffn", layer, held, maker)
+        self._norms = [maker.norm(f"{index}.norm.{one}", held.shape.hidden) for one in range(2)]
+
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor | None, piece: Piece, exchange: Exchange
+    ) -> States:
+        normed, residual = ops.add_rms_norm(x, residual, self._norms[0])
+        mixed = exchange.reduced_product(self.attention(normed, piece), self.attention.output)
+        normed, residual = ops.add_rms_norm(mixed, residual, self._norms[1])
+        return self.feed_forward(normed, exchange), residual
+
+
+class Network:
+    """This rank's layers with embedding and head where the rank has them."""
+
+    def __init__(self, held: Holding, maker: Maker, exchange: Exchange) -> None:
+        self.held, self.exchange, self.device = held, exchange, maker.device
+        self.dtype = maker.dtype
+        shape = held.shape
+        rows = (padded_vocabulary(shape.vocabulary), shape.hidden)
+        own = (held.vocabulary, (0, shape.hidden))
+        if held.is_first:
+            self.embedding = maker.matrix("embedding", rows, own, shape.hidden)
+        self.layers = [
+            DecoderLayer(index, shape.layers[index], held, maker)
+            for index in range(held.first_layer, held.last_layer)
+        ]
+        if held.is_last:
+            self.norm = maker.norm("norm", shape.hidden)
+            if shape.tied and held.is_first:
+                self.head = self.embedding
+            else:
+                name = "embedding" if shape.tied else "head"
+                self.head = maker.matrix(name, rows, own, shape.hidden)
+
+    def allocate(self, sequences: int, length: int) -> None:
+        """Cache and token buffers for `sequences` sequences of up to `length` tokens."""
+        for layer in self.layers:
+            layer.attention.allocate(sequences, length)
+        self.starts = torch.zeros(sequences, dtype=torch.int64, device=self.device)
+        self.tokens = torch.zeros(sequences, 1, dtype=torch.int64, device=self.device)
+        self.logits: torch.Tensor | None = None
+
+    def prefill(self, prompts: torch.Tensor, chunk_tokens: int, micro_batches: int) -> None:
+        """Run prompts (sequence x token) through, from what the cache holds; samples one token."""
+        context = int(self.starts[0])
+        sequences, length = prompts.shape
+        together = max(1, chunk_tokens // length)
+        for first in range(0, sequences, together):
+            last = min(first + together, sequences)
+            for start in range(0, length, chunk_tokens):
+                new = prompts[first:last, start : start + chunk_tokens]
+                self.chunk(new, first, last, context + start, micro_batches)
+        self.starts += length
+        self.return_sampled()
+
+    def chunk(
+        self, tokens: torch.Tensor, first: int, last: int, context: int, micro_batches: int
+    ) -> None:
+        """One prefill step: new tokens of sequences `first` to `last` after `context` others."""
+        # The tokens before this chunk are in the cache; the kernels read that from the device.
+        starts = torch.full_like(self.starts, context)
+        for low, high in even_pieces(last - first, micro_batches):
+            piece = Piece(first + low, first + high, tokens.shape[1], context, starts)
+            self.through(piece, tokens[low:high])
+
+    def decode(self, micro_batches: int) -> None:
+        """One token of every sequence."""
+        for piece in self.decode_pieces(micro_batches):
+            self.through(piece, self.tokens[piece.first : piece.last])
+        self.starts += 1
+        self.return_sampled()
+
+    def decode_pieces(self, micro_batches: int) -> list[Piece]:
+        """The pieces of a decode step, one after another through the stages."""
+        return [
+            Piece(low, high, 1, None, self.starts)
+            for low, high in even_pieces(len(self.starts), micro_batches)
+        ]
+
+    def return_sampled(self) -> None:
+        """The first stage learns what the last one sampled."""
+        if self.held.split.pp > 1:
+            self.exchange.return_sampled(self.tokens)
+
+    def through(self, piece: Piece, tokens: torch.Tensor) -> None:
+        """One piece through this rank's stage, boundaries included."""
+        states = self.receive(piece)
+        out = self.stage(piece, tokens, states)
+        self.send(out)
+
+    def receive(self, piece: Piece) -> States | None:
+        """What the stage before sends; None on the first."""
+        if self.held.is_first:
+            return None
+        states = self.boundary(piece)
+        self.exchange.receive_states(*states)
+        return states
+
+    def boundary(self, piece: Piece) -> States:
+        """Room for what crosses a boundary."""
+        size = (piece.tokens, self.held.shape.hidden)
+        x, residual = (torch.zeros(size, dtype=self.dtype, device=self.device) for _ in range(2))
+        return x, residual
+
+    def send(self, states: States | None) -> None:
+        """To the next stage, unless this is the last."""
+        if states is not None and not self.held.is_last:
+            self.exchange.send_states(*states)
+
+    def stage(self, piece: Piece, tokens: torch.Tensor, states: States | None) -> States | None:
+        """The layers of this rank; on the last stage sampled tokens are left in `tokens`."""
+        if states is None:
+            x, residual = self.embed(tokens.flatten()), None
+        else:
+            x, residual = states
+        for layer in self.layers:
+            x, residual = layer(x, residual, piece, self.exchange)
+        if self.held.is_last:
+            assert residual is not None
+            self.sample(x, residual, piece)
+            return None
+        assert residual is not None
+        return x, residual
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Rows of the vocabulary-parallel embedding."""
+        if self.held.split.tp == 1:
+            return functional.embedding(tokens, self.embedding)
+        first, last = self.held.vocabulary
+        own = (tokens >= first) & (tokens < last)
+        rows = functional.embedding(torch.where(own, tokens - first, 0), self.embedding)
+        rows = torch.where(own.unsqueeze(-1), rows, 0)
+        return self.exchange.all_reduce(rows, CrossingKind.EMBEDDING)
+
+    def sample(self, x: torch.Tensor, residual: torch.Tensor, piece: Piece) -> None:
+        """Head and argmax at each sequence's last position."""
+        if piece.new > 1:
+            at = slice(piece.new - 1, None, piece.new)
+            x, residual = x[at].contiguous(), residual[at].contiguous()
+        normed, _ = ops.add_rms_norm(x, residual, self.norm)
+        part = functional.linear(normed, self.head)
+        if self.held.split.tp > 1:
+            ranks = self.exchange.tensor
+            gathered = self.exchange.all_gather(part, ranks, CrossingKind.LOGITS)
+            part = gathered.view(len(ranks), len(part), -1).transpose(0, 1).flatten(1)
+        logits = part[:, : self.held.shape.vocabulary]
+        self.logits = logits
+        self.tokens[piece.first : piece.last, 0] = logits.argmax(-1)
+
+
+def even_pieces(size: int, pieces: int) -> Iterator[tuple[int, int]]:
+    """`size` things in up to `pieces` parts that differ by one at most."""
+    pieces = min(size, pieces)
+    for index in range(pieces):
+        yield size * index // pieces, size * (index + 1) // pieces

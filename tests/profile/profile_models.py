@@ -1,0 +1,62 @@
+"""Small models of each kind, written for the tests: every dimension differs from the others."""
+
+import json
+from typing import Any
+
+from linkbound.model.parse_config import parse_config
+from linkbound.model.types import ModelShape
+
+_DENSE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "vocab_size": 250,
+    "torch_dtype": "bfloat16",
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+}
+_MIXTURE = {
+    **_DENSE,
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+_LATENT = {
+    **_DENSE,
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 20,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 12,
+    "v_head_dim": 10,
+    "n_routed_experts": 6,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+}
+
+
+def _shape(config: dict[str, Any]) -> ModelShape:
+    return parse_config(json.dumps(config), "config.json")
+
+
+MODELS = {
+    "dense": _shape(_DENSE),
+    "one_kv_head": _shape({**_DENSE, "num_key_value_heads": 1}),
+    "tied": _shape({**_DENSE, "tie_word_embeddings": True}),
+    "mixture": _shape(_MIXTURE),
+    "latent": _shape(_LATENT),
+}
