@@ -151,9 +151,9 @@ def test_logits_on_request(answer):
     [
         (["--gpus", "banana"], "'banana' is not a size."),
         (["--split", "banana"], "'banana' is not a split"),
-        (["--override", "x"], "--override x has no '='."),
+        (["--override", "x"], "--override 'x' has no key and value."),
         (["--exclude", "GPU9"], "--exclude GPU9: no such GPU."),
-        (["--machine", "nowhere"], "'nowhere' is no recorded machine"),
+        (["--machine", "nowhere"], "There is no recorded machine 'nowhere'"),
         (["--machine", "h200-pair", "--gpus", "3x24GiB"], "names 3 GPUs, the machine has 2."),
         (["--prompt", "0"], "Invalid value for '--prompt'"),
     ],

@@ -69,7 +69,9 @@ def test_folder_names_what_it_does_not_use(
     assert "Not used, they show no topology: notes.md." in capsys.readouterr().out
     (tmp_path / "topo-m.txt").unlink()
     assert run(["topo", str(tmp_path)]) == 2
-    assert "no file in it tells how a machine is wired" in capsys.readouterr().err
+    assert (
+        "shows no GPU. Nothing can be said of GPUs that are not there." in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00\x01", b"hello", b"<system><cpu>", b"\xff\xfeabc"])
@@ -87,7 +89,7 @@ def test_bad_file(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str
     ("arguments", "seen"),
     [
         (["nowhere.txt"], "nowhere.txt: cannot be read (No such file or directory)."),
-        (["--machine", "nowhere"], "'nowhere' is no recorded machine, file or folder."),
+        (["--machine", "nowhere"], "There is no recorded machine 'nowhere'."),
         (["--force", str(CUBE)], "--force without -o."),
         (["-o", "a.png", str(CUBE)], "a.png: not a .svg file."),
         (["--machine", str(CUBE), str(CUBE)], "Both files and --machine"),

@@ -13,7 +13,6 @@ from linkbound.topology.types import Machine
 
 SCHEMA = "linkbound.fit"
 VERSION = 1
-DEFAULT_MACHINE = "h200-pair"
 
 
 def split_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -26,7 +25,7 @@ def split_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--machine",
             metavar="NAME|FILE|DIR",
-            help=f"A recorded machine: its name, a file or a folder [{DEFAULT_MACHINE}].",
+            help="A recorded machine, or files of one, instead of this host.",
         ),
         click.option(
             "--split",
@@ -97,19 +96,10 @@ def command(
 
 def read_shape(model: str, overrides: Iterable[str]) -> ModelShape:
     """The model that the argument names, with `KEY=VALUE` overrides."""
+    from linkbound.cli.options import to_overrides
     from linkbound.model.read_model import read_model
 
-    replaced = {}
-    for text in overrides:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            raise UsageError(
-                f"--override {text} has no '='.",
-                why="It replaces one key of the model's configuration.",
-                hint="Write --override KEY=VALUE.",
-            )
-        replaced[key] = value
-    return read_model(model, replaced)
+    return read_model(model, to_overrides(tuple(overrides)))
 
 
 def read_gpus(gpus: str | None, machine: str | None) -> tuple[str, Machine]:
@@ -118,13 +108,14 @@ def read_gpus(gpus: str | None, machine: str | None) -> tuple[str, Machine]:
 
     if gpus is not None and machine is None:
         return f"stated: {gpus}", parse_gpus(gpus)
-    from linkbound.cli.topo import read_paths, recorded
+    from linkbound.cli.options import read_machine_sources
+    from linkbound.study.machines import load_machine
 
-    name = machine or DEFAULT_MACHINE
-    found = read_paths([recorded(name)])
+    sources = read_machine_sources(machine)
+    found = load_machine(sources)
     if gpus is None:
-        return name, found
-    return f"{name}, memory stated: {gpus}", state_memories(found, gpus)
+        return sources.name, found
+    return f"{sources.name}, memory stated: {gpus}", state_memories(found, gpus)
 
 
 def count_left(machine: Machine, excluded: Iterable[str]) -> int:

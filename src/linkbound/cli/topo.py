@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import structs
 
 from linkbound.errors import InputError, NothingToMeasure, UsageError
 from linkbound.topology import Machine, NicPath, PairPath, merge, read_machine
@@ -43,8 +42,7 @@ def command(
             hint="Give one of the two.",
         )
     check_output(output, force)
-    paths = [recorded(machine)] if machine else list(files)
-    found = read_paths(paths) if paths else probed()
+    found = read_machine_named(machine) if machine else read_paths(files) if files else probed()
     if output is not None:
         from linkbound.report.topology_svg import render_topology_svg
 
@@ -55,7 +53,7 @@ def command(
         from linkbound.report.topology_text import render_topology_text
 
         click.echo(render_topology_text(found), nl=False)
-    if not paths and not found.gpus:
+    if not (files or machine) and not found.gpus:
         raise NothingToMeasure(
             "No GPU was found on this host.",
             why="What could be seen of it is printed.",
@@ -68,6 +66,24 @@ def probed() -> Machine:
     from linkbound.topology.probe import probe_machine
 
     return probe_machine()
+
+
+def read_machine_named(name: str) -> Machine:
+    """A recorded machine, or a file or folder of one."""
+    from linkbound.study.machines import load_machine
+    from linkbound.study.sources import read_sources
+
+    return load_machine(read_sources(name))
+
+
+def read_paths(paths: tuple[Path, ...]) -> Machine:
+    """All files as one machine: each must show some of it; a folder is read as a machine."""
+    return merge(
+        [
+            read_machine_named(str(path)) if path.is_dir() else read_file(path, path.name)
+            for path in paths
+        ]
+    )
 
 
 def check_output(output: Path | None, force: bool) -> None:
@@ -105,51 +121,6 @@ def write_text(output: Path, text: str) -> None:
             hint="Give a file in a folder that you may write to.",
         ) from None
     click.echo(f"Wrote {output}", err=True)
-
-
-def recorded(machine: str) -> Path:
-    """The folder of a machine that is shipped, else the path that was given."""
-    import linkbound
-
-    shipped = Path(linkbound.__file__).parent / "recorded"
-    names = sorted(path.name for path in shipped.iterdir() if path.is_dir())
-    if machine in names:
-        return shipped / machine
-    if not Path(machine).exists():
-        raise UsageError(
-            f"'{machine}' is no recorded machine, file or folder.",
-            why=f"Recorded machines are: {', '.join(names)}.",
-            hint="Give one of these names, or the path of a file or folder.",
-        )
-    return Path(machine)
-
-
-def read_paths(paths: list[Path]) -> Machine:
-    """All files as one machine; in a folder, files that show no topology are named in a note."""
-    machines: list[Machine] = []
-    unused: list[str] = []
-    for path in paths:
-        if not path.is_dir():
-            machines.append(read_file(path, path.name))
-            continue
-        for file in sorted(path.iterdir()):
-            if not file.is_file():
-                continue
-            try:
-                machines.append(read_file(file, file.name))
-            except InputError:
-                unused.append(file.name)
-    if not machines:
-        raise InputError(
-            f"{paths[0]}: no file in it tells how a machine is wired.",
-            why="Nothing can be shown.",
-            hint="Put the output of nvidia-smi topo -m, lspci -tv or the like into it.",
-        )
-    found = merge(machines)
-    if not unused:
-        return found
-    note = f"Not used, they show no topology: {', '.join(unused)}."
-    return structs.replace(found, notes=(*found.notes, note))
 
 
 def read_file(path: Path, name: str) -> Machine:

@@ -17,12 +17,12 @@ from linkbound.evidence.types import (
     Stated,
 )
 from linkbound.links import Curve, LinkEvidence, fit, path_of, read_links
-from linkbound.study.importing_runs import belongs_to_runs
+from linkbound.study.machines import check_gpus, machine_files, read_files, stated_memory
 from linkbound.study.sources import MANIFEST, SourceFile, Sources
 from linkbound.topology.fingerprint import fingerprint
 from linkbound.topology.merge import merge
 from linkbound.topology.sniff import read_machine
-from linkbound.topology.types import Gpu, Machine
+from linkbound.topology.types import Machine
 
 
 def import_topology(study: Study, sources: Sources) -> str:
@@ -30,11 +30,7 @@ def import_topology(study: Study, sources: Sources) -> str:
     read: list[tuple[str, Machine]] = []
     if sources.live is not None:
         read.append((study.append(_live_record(sources, sources.live)), sources.live))
-    for file in _machine_files(sources):
-        try:
-            machine = read_machine(file.data, file.name)
-        except InputError:
-            continue
+    for file, machine in read_files(sources):
         record = Record(
             kind="topology.source",
             subject={"machine": sources.name, "file": file.name},
@@ -43,14 +39,11 @@ def import_topology(study: Study, sources: Sources) -> str:
             blobs=(study.add_blob(file.data),),
         )
         read.append((study.append(record), machine))
-    if not any(machine.gpus for _, machine in read):
-        raise InputError(
-            f"{sources.name} shows no GPU.",
-            why="A study needs the GPUs it is about.",
-            hint="Give nvidia-smi topo -m, nvidia-smi -q or an NCCL topology file.",
-        )
+    machines = [machine for _, machine in read]
+    check_gpus(sources, machines)
     if sources.memory_bytes:
-        read.append(_stated_memory(study, sources, [machine for _, machine in read]))
+        stated = stated_memory(sources, machines)
+        read.append((study.append(_stated_record(sources, stated)), stated))
     return study.append(machine_record(sources, read))
 
 
@@ -63,28 +56,13 @@ def _live_record(sources: Sources, machine: Machine) -> Record:
     )
 
 
-def _stated_memory(study: Study, sources: Sources, machines: list[Machine]) -> tuple[str, Machine]:
-    """A source of its own for memory that the manifest states: nobody printed it."""
-    merged = merge(machines)
-    stated = Machine(
-        sources=(MANIFEST,),
-        gpus=tuple(
-            Gpu(
-                key=gpu.key,
-                label=gpu.label,
-                bus_id=gpu.bus_id,
-                memory_bytes=sources.memory_bytes.get(gpu.model or ""),
-            )
-            for gpu in merged.gpus
-        ),
-    )
-    record = Record(
+def _stated_record(sources: Sources, stated: Machine) -> Record:
+    return Record(
         kind="topology.source",
         subject={"machine": sources.name, "file": MANIFEST},
         outcome=Stated(values={"machine": msgspec.to_builtins(stated)}),
         method="linkbound.study.sources",
     )
-    return study.append(record), stated
 
 
 def machine_record(sources: Sources, read: list[tuple[str, Machine]]) -> Record:
@@ -111,7 +89,7 @@ def machine_record(sources: Sources, read: list[tuple[str, Machine]]) -> Record:
 def import_links(study: Study, sources: Sources, machine_id: str) -> None:
     """Records of curves with their fits, pair rates, latencies, and paths that logs prove."""
     labels = _labels(study, sources)
-    for file in _machine_files(sources):
+    for file in machine_files(sources):
         try:
             evidence = _read_links(file, labels)
         except InputError as error:
@@ -205,12 +183,6 @@ def _link_records(
         yield record("links.waived", Failed(reason=reason))
     for log in evidence.logs:
         yield record("links.path", Measured(values=msgspec.to_builtins(path_of(log))))
-
-
-def _machine_files(sources: Sources) -> Iterator[SourceFile]:
-    for file in sources.files:
-        if not belongs_to_runs(file, sources.runs) and not file.name.upper().endswith(".MD"):
-            yield file
 
 
 def _unread(sources: Sources, file: SourceFile, error: InputError) -> Record:
