@@ -9,7 +9,7 @@ from msgspec import structs
 from linkbound.evidence.types import Reason
 from linkbound.links.live.bench import Bench, Task
 from linkbound.links.live.buffers import Buffers
-from linkbound.links.live.cell import Cell
+from linkbound.links.live.cell import Cell, CellKind
 from linkbound.links.live.rows import HOST, Direction, Flag, LinkRow
 from linkbound.links.live.sampling import Rule, sample
 from linkbound.links.live.state import State
@@ -66,28 +66,7 @@ class Station:
 
     def row(self, cell: Cell, **fields: Any) -> LinkRow:
         """A row with the dimensions of the cell; `fields` replace them."""
-        about = METHODS[cell.method] if cell.method is not None else None
-        empty = LinkRow(
-            operation=operation_of(cell.src, cell.dst),
-            implementation=about.implementation if about else "sm",
-            method=str(cell.method) if cell.method is not None else cell.kind.value,
-            group=(cell.src, cell.dst),
-            arm=about.arm if about else self.arm,
-            size_bytes=cell.size_bytes,
-            numa_node=cell.node,
-        )
-        return structs.replace(empty, **fields)
-
-    def without(self, cell: Cell, code: str, text: str) -> LinkRow:
-        """A row that says why there is no figure."""
-        both = cell.kind.value == Direction.BOTH_WAYS.value
-        return self.row(
-            cell,
-            direction=Direction.BOTH_WAYS if both else Direction.ONE_WAY,
-            concurrency=cell.name or "alone",
-            pieces=cell.pieces,
-            reason=Reason(code=code, text=text),
-        )
+        return structs.replace(empty_row(cell, self.arm), **fields)
 
     def sampled(self, cell: Cell, take: Callable[[], float | None]) -> dict[str, Any]:
         """Samples of a cell with the flags that they earned, as fields of a row."""
@@ -146,3 +125,29 @@ def operation_of(src: str, dst: str) -> Operation:
     if src == HOST:
         return Operation.HOST_TO_DEVICE
     return Operation.DEVICE_TO_HOST if dst == HOST else Operation.COPY
+
+
+def empty_row(cell: Cell, arm: Arm) -> LinkRow:
+    """A row with the dimensions of a cell of this arm, and nothing measured."""
+    about = METHODS[cell.method] if cell.method is not None else None
+    return LinkRow(
+        operation=operation_of(cell.src, cell.dst),
+        implementation=about.implementation if about else "sm",
+        method=str(cell.method) if cell.method is not None else cell.kind.value,
+        group=(cell.src, cell.dst),
+        arm=about.arm if about else arm,
+        size_bytes=cell.size_bytes,
+        numa_node=cell.node,
+    )
+
+
+def without_figure(cell: Cell, arm: Arm, code: str, text: str) -> LinkRow:
+    """A row that says why there is no figure."""
+    both = cell.kind is CellKind.BOTH_WAYS
+    return structs.replace(
+        empty_row(cell, arm),
+        direction=Direction.BOTH_WAYS if both else Direction.ONE_WAY,
+        concurrency=cell.name or "alone",
+        pieces=cell.pieces,
+        reason=Reason(code=code, text=text),
+    )

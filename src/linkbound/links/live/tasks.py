@@ -16,14 +16,15 @@ from linkbound.values import Value
 
 THREADS = 512
 BLOCKS_PER_MULTIPROCESSOR = 2
-"""With eight 16-byte loads in flight a thread: more blocks gain nothing on an NVLink pair."""
+"""With eight 16-byte loads in flight a thread: more of either gains nothing on an NVLink pair."""
 _VECTOR_BYTES = 16
-CHUNK_BYTES = 4 * 1024**2
-"""Of pinned staging: below it the waits between legs cost, above it filling the pipe does."""
+CHUNK_BYTES = 8 * 1024**2
+"""Of pinned staging, on a PCIe 5 pair: at 256 MiB 2, 4, 8 and 16 MiB gave 46, 50, 51 and 51 GB/s;
+smaller chunks wait for the other leg more often, larger ones fill the pipe later."""
 LEAST_CHUNK_BYTES = 512 * 1024
 CHUNKS_OF_COPY = 16
-DEPTH = 4
-"""Chunks in flight; two would do if events were free."""
+DEPTH = 3
+"""Chunks in flight: a third hides the wait between legs, a fourth gains nothing."""
 _GATED_CHUNKS = 32
 """A chunk queues six operations: far more would fill the queue behind a closed gate."""
 

@@ -64,7 +64,11 @@ def together(station: Station, cell: Cell) -> Iterator[LinkRow]:
         if verdict.wrong:
             yield wrong_row(station, cell, verdict, group=row.group, concurrency=cell.name)
         else:
-            yield row if row.samples_s else station.without(cell, "no-valid-sample", "Gate failed.")
+            yield (
+                row
+                if row.samples_s
+                else without_figure(cell, station.arm, "no-valid-sample", "Gate failed.")
+            )
     gpus = dict.fromkeys(
         label for one in cell.members for label in (one.src, one.dst) if label != HOST
     )
@@ -117,10 +121,10 @@ def _busy(station: Station, cell: Cell) -> Iterator[None]:
         "memory": lambda device: (station.buffers.device(device, "work", WORK_BYTES), WORK_BYTES),
     }
     for label, on in zip((cell.src, cell.dst), streams, strict=True):
-        out_at = station.buffers.device(on.device, "work out", 16)
+        flag_at = station.buffers.device(on.device, "work flag", 16)
         more = starters[cell.name](on.device)
         blocks = 2 * bench.facts[label].multiprocessors
-        words = (WORK_NS, bench.work_word, turn, out_at, *more)
+        words = (WORK_NS, bench.work_word, turn, flag_at, *more)
         bench.cuda.launch(f"work_{cell.name}", on, blocks, _WORK_THREADS, *words)
     try:
         yield

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from linkbound.errors import LinkboundError
 from linkbound.links.live.bench import Bench
 from linkbound.links.live.buffers import Buffers
-from linkbound.links.live.cell import Cell, CellKind, CopyJob, condemnation
+from linkbound.links.live.cell import Cell, CellKind, CopyJob
+from linkbound.links.live.condemn import condemned_by_row
 from linkbound.links.live.cuda import Cuda, CudaError, open_cuda
 from linkbound.links.live.jobs import Lines, read_job
 from linkbound.links.live.latency import chase, end_to_end, issue_interval, launch_costs, pingpong
@@ -17,7 +18,7 @@ from linkbound.links.live.pieces import pieces
 from linkbound.links.live.rows import LinkRow
 from linkbound.links.live.speeds import both_ways, curve, proof, rate, verify
 from linkbound.links.live.state import open_state
-from linkbound.links.live.station import Station
+from linkbound.links.live.station import Station, without_figure
 from linkbound.links.live.tasks import Method
 from linkbound.links.live.together import together, under_work
 from linkbound.links.live.verify import Checker
@@ -96,24 +97,16 @@ def measure(job: CopyJob, station: Station, lines: Lines) -> None:
         lines.begin(cell.title)
         if cell.condemned_by & condemned:
             text = "An earlier check of this path failed: no speed is given."
-            lines.row(station.without(cell, "path-failed", text))
+            lines.row(without_figure(cell, station.arm, "path-failed", text))
             continue
         if not is_granted(station, cell):
             text = "The driver does not grant peer access for this pair."
-            lines.row(station.without(cell, "denied", text))
+            lines.row(without_figure(cell, station.arm, "denied", text))
             continue
         for row in MEASURES[cell.kind](station, cell):
             lines.row(row)
             if row.wrong:
                 condemned |= condemned_by_row(row, cell)
-
-
-def condemned_by_row(row: LinkRow, cell: Cell) -> frozenset[str]:
-    """What wrong bytes condemn: of a set only the member that was wrong."""
-    if cell.members and cell.method is not None:
-        hit = [one for one in cell.members if (one.src, one.dst) == row.group]
-        return frozenset(condemnation(one.src, one.dst, one.method) for one in hit)
-    return cell.condemned_by
 
 
 def is_granted(station: Station, cell: Cell) -> bool:
