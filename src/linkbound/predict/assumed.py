@@ -117,7 +117,10 @@ def _rate(
         (
             one.bytes_per_s
             for one in rates
-            if one.operation is operation and (one.src, one.dst) == (src, dst) and one.arm is wanted
+            if one.operation is operation
+            and (one.src, one.dst) == (src, dst)
+            and one.arm is wanted
+            and one.concurrency == "alone"
         ),
         default=None,
     )

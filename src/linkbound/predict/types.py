@@ -57,7 +57,7 @@ class RegimeCell(Value, frozen=True, kw_only=True):
     link_share: float
     regime: Regime
     faster_than_one: bool | None
-    """Whether the split's step is faster than one GPU's; None where one GPU cannot hold the model."""
+    """Whether the split's step is faster than one GPU's; None where one GPU cannot hold it."""
 
 
 class Term(Value, frozen=True, kw_only=True):
