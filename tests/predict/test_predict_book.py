@@ -1,0 +1,225 @@
+"""Which curve prices what: measured here, published, or put together, and never in silence."""
+
+import pytest
+from predict_cases import engine_on
+
+from linkbound.evidence.study import Study
+from linkbound.evidence.types import Provenance
+from linkbound.links import (
+    Arm,
+    Curve,
+    CurveKey,
+    CurvePoint,
+    Launch,
+    Operation,
+    PairLatency,
+    PairRate,
+)
+from linkbound.predict.assumed import assumed_curve, wire_share
+from linkbound.predict.book import CurveBook
+from linkbound.predict.priors import engine_all_reduce_prior
+from linkbound.predict.stated import StatedBook
+from linkbound.topology.types import Gpu, Machine
+
+PAIR = ("GPU0", "GPU1")
+LIMIT = 8 * 1024**2
+H200 = Machine(
+    sources=("hand-made",),
+    gpus=tuple(Gpu(key=label, label=label, model="NVIDIA H200") for label in PAIR),
+)
+
+
+def curve(implementation: str, launch: Launch, arm: Arm, *points: tuple[int, float]) -> Curve:
+    return Curve(
+        key=CurveKey(
+            operation=Operation.ALL_REDUCE,
+            implementation=implementation,
+            group=PAIR,
+            arm=arm,
+            launch=launch,
+        ),
+        points=tuple(CurvePoint(size_bytes=size, time_s=time_s) for size, time_s in points),
+        source=f"{implementation} {launch.value}",
+        record_ids=(f"id of {implementation} {launch.value}",),
+    )
+
+
+def book(*curves: Curve, machine: Machine = H200, **options: tuple[PairRate, ...]) -> CurveBook:
+    return CurveBook(machine, curves, direct_limit_bytes=LIMIT, **options)
+
+
+GRAPH = curve("nccl", Launch.GRAPH, Arm.NCCL, (1024, 5e-6), (65_536, 8e-6), (LIMIT, 70e-6))
+EAGER = curve("nccl", Launch.EAGER, Arm.NCCL, (1024, 20e-6), (LIMIT, 90e-6), (8 * LIMIT, 300e-6))
+TORCH = curve("torch_nccl", Launch.EAGER, Arm.NCCL, (1024, 25e-6), (8 * LIMIT, 280e-6))
+
+
+def test_the_engine_reduces_small_messages_itself() -> None:
+    found = book(GRAPH)
+    small = found.curve(Operation.ALL_REDUCE, PAIR, Arm.P2P, LIMIT - 1)
+    large = found.curve(Operation.ALL_REDUCE, PAIR, Arm.P2P, LIMIT)
+    assert small is not None
+    assert large is not None
+    assert (small.key.implementation, large.key.implementation) == ("engine", "nccl")
+    for arm in (Arm.NCCL, Arm.STAGED):
+        other = found.curve(Operation.ALL_REDUCE, PAIR, arm, 8192)
+        assert other is None or other.key.implementation == "nccl"
+    gather = found.curve(Operation.ALL_GATHER, PAIR, Arm.P2P, 8192)
+    assert gather is None
+
+
+def test_the_prior_is_named_and_wide() -> None:
+    found = book(GRAPH).read(Operation.ALL_REDUCE, PAIR, Arm.P2P, 65_536)
+    assert found is not None
+    timed, source = found
+    assert timed.time_s == 4.8e-6
+    assert (timed.low_s, timed.high_s) == pytest.approx((3.6e-6, 6.0e-6))
+    assert timed.provenance is Provenance.PRIOR
+    assert source.source.startswith("prior: AIConfigurator 0.12.0")
+    assert source.record_ids == ()
+
+
+def test_a_measured_engine_curve_replaces_the_prior() -> None:
+    own = curve("engine", Launch.GRAPH, Arm.P2P, (1024, 3e-6), (LIMIT, 40e-6))
+    found = book(GRAPH, own).read(Operation.ALL_REDUCE, PAIR, Arm.P2P, 1024)
+    assert found is not None
+    assert found[0].time_s == 3e-6
+    assert found[0].provenance is Provenance.MEASURED
+
+
+def test_other_gpus_have_no_prior_and_take_nccl() -> None:
+    assert engine_all_reduce_prior("NVIDIA H200", ("GPU0", "GPU1", "GPU2")) is None
+    assert engine_all_reduce_prior("NVIDIA L40S", PAIR) is None
+    assert engine_all_reduce_prior(None, PAIR) is None
+    mixed = Machine(
+        sources=("hand-made",),
+        gpus=(
+            Gpu(key="GPU0", label="GPU0", model="NVIDIA H200"),
+            Gpu(key="GPU1", label="GPU1", model="NVIDIA L40S"),
+        ),
+    )
+    found = book(GRAPH, machine=mixed).curve(Operation.ALL_REDUCE, PAIR, Arm.P2P, 8192)
+    assert found is not None
+    assert found.key.implementation == "nccl"
+
+
+def test_a_graph_for_small_calls_and_torch_for_large_ones() -> None:
+    found = book(EAGER, TORCH, GRAPH).curve(Operation.ALL_REDUCE, PAIR, Arm.NCCL, 8192)
+    assert found is not None
+    assert [(point.size_bytes, point.time_s) for point in found.points] == [
+        (1024, 5e-6),
+        (65_536, 8e-6),
+        (LIMIT, 70e-6),
+        (8 * LIMIT, 280e-6),
+    ]
+    assert found.source == "nccl graph; torch_nccl eager"
+    assert found.record_ids == ("id of nccl graph", "id of torch_nccl eager")
+
+
+def test_without_a_graph_the_eager_times_stand() -> None:
+    found = book(EAGER).curve(Operation.ALL_REDUCE, PAIR, Arm.NCCL, 8192)
+    assert found is not None
+    assert found.points == EAGER.points
+    assert found.provenance is Provenance.MEASURED
+
+
+def test_direct_curves_do_not_price_the_staged_arm() -> None:
+    assert book(GRAPH, EAGER).curve(Operation.ALL_REDUCE, PAIR, Arm.STAGED, 8192) is None
+    assert book(GRAPH, EAGER).read(Operation.ALL_REDUCE, PAIR, Arm.STAGED, 8192) is None
+
+
+def test_the_recorded_pair_in_each_arm(h200_study: Study) -> None:
+    found = engine_on(h200_study).book
+    for arm, at_4_kib, at_64_mib in ((Arm.NCCL, 6.6e-6, 252e-6), (Arm.STAGED, 10.2e-6, 2522e-6)):
+        small = found.read(Operation.ALL_REDUCE, PAIR, arm, 4096)
+        large = found.read(Operation.ALL_REDUCE, PAIR, arm, 64 * 1024**2)
+        assert small is not None
+        assert large is not None
+        assert small[0].time_s == pytest.approx(at_4_kib, rel=0.02)
+        # Two tools timed the large ones; the staged path differs by up to 8 % between them.
+        assert large[0].time_s == pytest.approx(at_64_mib, rel=0.09)
+        assert h200_study.get(small[1].record_ids[0]).kind == "links.curve"
+
+
+def rate(src: str, dst: str, operation: Operation, gigabytes: float, arm: Arm) -> PairRate:
+    return PairRate(
+        src=src,
+        dst=dst,
+        operation=operation,
+        implementation="copy_engine",
+        method="hand-made",
+        bytes_per_s=gigabytes * 1e9,
+        arm=arm,
+    )
+
+
+RATES = (
+    rate("GPU0", "GPU1", Operation.COPY, 10, Arm.P2P),
+    rate("GPU1", "GPU0", Operation.COPY, 8, Arm.P2P),
+    rate("GPU0", "GPU1", Operation.COPY_BOTH_WAYS, 12, Arm.P2P),
+    rate("GPU1", "GPU0", Operation.COPY_BOTH_WAYS, 12, Arm.P2P),
+    rate("GPU0", "GPU1", Operation.COPY, 4, Arm.STAGED),
+    rate("GPU1", "GPU0", Operation.COPY, 4, Arm.STAGED),
+)
+LATENCIES = (
+    PairLatency(src="GPU0", dst="GPU1", method="m", latency_s=1e-6, arm=Arm.P2P),
+    PairLatency(src="GPU0", dst="GPU1", method="m", latency_s=15e-6, arm=Arm.STAGED),
+)
+
+
+def test_an_assumed_curve_is_a_roofline_and_says_so() -> None:
+    found = assumed_curve(Operation.ALL_REDUCE, PAIR, Arm.P2P, RATES, LATENCIES)
+    assert found is not None
+    assert found.provenance is Provenance.ROOFLINE
+    assert found.key.method == "roofline"
+    assert found.source == (
+        "roofline: 8.6 us (NCCL's constants) and 6.00 GB/s each way, "
+        "the measured copy rate of the slowest pair"
+    )
+    last = found.points[-1]
+    assert last.time_s == pytest.approx(8.6e-6 + last.size_bytes / 6e9)
+    for point in found.points:
+        assert point.low_s is not None
+        assert point.high_s is not None
+        assert point.low_s < 0.75 * point.time_s
+        assert point.high_s > 1.2 * point.time_s
+
+
+def test_staging_adds_its_latency_and_its_own_rate() -> None:
+    found = assumed_curve(Operation.ALL_REDUCE, PAIR, Arm.STAGED, RATES, LATENCIES)
+    assert found is not None
+    assert found.points[0].time_s == pytest.approx(8.6e-6 + 14e-6 + 1024 / 4e9)
+    assert "14.0 us of staging" in found.source
+    send = assumed_curve(Operation.SEND_RECV, PAIR, Arm.P2P, RATES, LATENCIES)
+    assert send is not None
+    assert send.points[-1].time_s == pytest.approx(7.6e-6 + send.points[-1].size_bytes / 8e9)
+
+
+def test_without_a_rate_of_every_pair_nothing_is_assumed() -> None:
+    assert assumed_curve(Operation.ALL_REDUCE, PAIR, Arm.P2P, RATES[:1], ()) is None
+    three = ("GPU0", "GPU1", "GPU2")
+    assert assumed_curve(Operation.ALL_REDUCE, three, Arm.P2P, RATES, ()) is None
+    assert assumed_curve(Operation.COPY, PAIR, Arm.P2P, RATES, ()) is None
+
+
+def test_the_desktop_is_priced_by_rooflines(desktop_study: Study) -> None:
+    found = engine_on(desktop_study, "5060ti-pair").book
+    for arm in (Arm.P2P, Arm.NCCL, Arm.STAGED):
+        timed = found.read(Operation.ALL_REDUCE, ("GPU1", "GPU2"), arm, 65_536)
+        assert timed is not None
+        assert timed[0].provenance is Provenance.ROOFLINE
+        assert timed[0].high_s > 1.5 * timed[0].low_s
+
+
+def test_wire_shares() -> None:
+    assert wire_share(Operation.ALL_REDUCE, 2) == 1
+    assert wire_share(Operation.ALL_REDUCE, 8) == 1.75
+    assert wire_share(Operation.ALL_GATHER, 4) == 0.75
+    assert wire_share(Operation.SEND_RECV, 2) == 1
+
+
+def test_a_stated_link() -> None:
+    found = StatedBook(book(GRAPH), latency_s=10e-6, bytes_per_s=50e9)
+    timed, source = found.read(Operation.ALL_REDUCE, PAIR, Arm.P2P, 5_000_000)
+    assert timed.time_s == timed.low_s == timed.high_s == pytest.approx(110e-6)
+    assert timed.provenance is source.provenance is Provenance.STATED
+    assert source.source == "stated: 10.00 us and 50.00 GB/s"
