@@ -36,11 +36,6 @@ def decode(data: bytes) -> float:
     return float(struct.unpack("<f", struct.pack("<I", bits))[0])
 
 
-def kernel_of_ours(name: str) -> bool:
-    """Only they wait for the call before by themselves: no other launch may overlap it."""
-    return name.endswith(("shot", "push"))
-
-
 class Fabric:
     """Memory and meetings of all ranks."""
 
@@ -56,6 +51,7 @@ class Fabric:
         self.begun: list[str] = []
         self.spoil: Callable[[str, int], bool] = lambda _operation, _call: False
         self.refuse: str | None = None
+        self.devices: list[FakeDevice] = []
 
     def place(self, address: int) -> tuple[bytearray, int]:
         base = max(start for start in list(self.blocks) if start <= address)
@@ -92,6 +88,8 @@ class FakeDevice:
         self.graphs: list[list[Callable[[], None]]] = []
         self.kernels: list[tuple[str, Mapping[str, int]]] = []
         self._next = (number + 1) << 40
+        with fabric.lock:
+            fabric.devices.append(self)
 
     def activate(self) -> None: ...
 
@@ -133,11 +131,15 @@ class FakeDevice:
         assert self.captured is None
         self.captured = []
 
-    def end_capture(self) -> tuple[int, int]:
+    def end_capture(self) -> int:
         assert self.captured is not None
         self.graphs.append(self.captured)
         self.captured = None
-        return len(self.graphs) - 1, 0
+        return len(self.graphs) - 1
+
+    def graph(self, captured: int) -> tuple[int, int]:
+        assert not any(each.captured for each in self.fabric.devices), "a capture is still open"
+        return captured, captured
 
     def launch_graph(self, graph: tuple[int, int]) -> None:
         for work in self.graphs[graph[0]]:
@@ -152,7 +154,7 @@ class FakeDevice:
         self.kernels.append((name, defines))
         return len(self.kernels) - 1
 
-    def launch(
+    def launcher(
         self,
         kernel: int,
         blocks: int,
@@ -160,16 +162,15 @@ class FakeDevice:
         arguments: Sequence[Any],
         *,
         overlap: bool = False,
-    ) -> None:
+    ) -> Callable[[], None]:
         assert blocks > 0
-        assert overlap == kernel_of_ours(self.kernels[kernel][0])
         assert 0 < threads <= 1024
         name, _ = self.kernels[kernel]
+        assert not overlap or name not in ("fill", "check"), "only our all-reduce waits inside"
         work = {"fill": self._fill, "check": self._check}.get(name)
         if work is not None:
-            self.do(lambda: work(*(each.value for each in arguments)))
-        else:
-            self.do(lambda: self._reduce(name, arguments))
+            return lambda: self.do(lambda: work(*(each.value for each in arguments)))
+        return lambda: self.do(lambda: self._reduce(name, arguments))
 
     def export_memory(self, pointer: int) -> bytes:
         return pointer.to_bytes(64, "little")
@@ -191,10 +192,12 @@ class FakeDevice:
         summed: int,
         chunk: int,
         index: int,
-        scale: int,
+        doublings: int,
         found: int,
     ) -> None:
-        what = Expectation(source=source, summed=summed, chunk=chunk, index=index, scale=scale)
+        what = Expectation(
+            source=source, summed=summed, chunk=chunk, index=index, doublings=doublings
+        )
         size = self.fabric.element_bytes
         wrong = [
             at
@@ -351,29 +354,36 @@ class FakeNccl:
 
     def all_reduce(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None:
-        self._issue(communicator, AllReduce(self._devices[stream], source, result, count))
+    ) -> Callable[[], None]:
+        return self._issue(communicator, AllReduce(self._devices[stream], source, result, count))
 
     def all_gather(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None:
-        self._issue(communicator, AllGather(self._devices[stream], source, result, count))
+    ) -> Callable[[], None]:
+        return self._issue(communicator, AllGather(self._devices[stream], source, result, count))
 
     def reduce_scatter(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None:
-        self._issue(communicator, ReduceScatter(self._devices[stream], source, result, count))
+    ) -> Callable[[], None]:
+        call = ReduceScatter(self._devices[stream], source, result, count)
+        return self._issue(communicator, call)
 
     def broadcast(
         self, source: int, result: int, count: int, root: int, communicator: int, stream: int
-    ) -> None:
-        self._issue(communicator, Broadcast(self._devices[stream], source, result, count, root))
+    ) -> Callable[[], None]:
+        call = Broadcast(self._devices[stream], source, result, count, root)
+        return self._issue(communicator, call)
 
-    def send(self, source: int, count: int, peer: int, communicator: int, stream: int) -> None:
-        self._exchanged(communicator, stream).sends[peer] = (source, count)
+    def send(
+        self, source: int, count: int, peer: int, communicator: int, stream: int
+    ) -> Callable[[], None]:
+        return lambda: self._exchanged(communicator, stream).sends.update({peer: (source, count)})
 
-    def receive(self, result: int, count: int, peer: int, communicator: int, stream: int) -> None:
-        self._exchanged(communicator, stream).receives[peer] = (result, count)
+    def receive(
+        self, result: int, count: int, peer: int, communicator: int, stream: int
+    ) -> Callable[[], None]:
+        where = {peer: (result, count)}
+        return lambda: self._exchanged(communicator, stream).receives.update(where)
 
     def _exchanged(self, rank: int, stream: int) -> Exchanged:
         assert self._group is not None, "a send outside a group waits for its receive"
@@ -384,11 +394,14 @@ class FakeNccl:
         self._group.append((rank, call))
         return call
 
-    def _issue(self, rank: int, call: Call) -> None:
-        if self._group is not None:
-            self._group.append((rank, call))
-        else:
-            call.on.do(lambda: meet(self._fabric, rank, call, [call]))
+    def _issue(self, rank: int, call: Call) -> Callable[[], None]:
+        def issue() -> None:
+            if self._group is not None:
+                self._group.append((rank, call))
+            else:
+                call.on.do(lambda: meet(self._fabric, rank, call, [call]))
+
+        return issue
 
 
 class FakeExchange:

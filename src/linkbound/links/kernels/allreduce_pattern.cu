@@ -16,10 +16,10 @@ __device__ unsigned element(unsigned seed, unsigned rank, unsigned index, unsign
 #if ELEMENT_BYTES == 2
 typedef unsigned short Element;
 // Whole numbers with at most 8 significant bits lose nothing in the lower half of a float.
-__device__ Element encode(unsigned value) { return __float_as_uint((float)value) >> 16; }
+__device__ Element encode(float value) { return __float_as_uint(value) >> 16; }
 #else
 typedef unsigned Element;
-__device__ Element encode(unsigned value) { return __float_as_uint((float)value); }
+__device__ Element encode(float value) { return __float_as_uint(value); }
 #endif
 
 extern "C" __global__ void fill(Element* buffer, unsigned long long count, unsigned seed,
@@ -27,14 +27,14 @@ extern "C" __global__ void fill(Element* buffer, unsigned long long count, unsig
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
     for (unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
          i < count; i += step)
-        buffer[i] = encode(element(seed, rank, (unsigned)i, below));
+        buffer[i] = encode((float)element(seed, rank, (unsigned)i, below));
 }
 
 // result[0] counts wrong elements, result[1] is the index of the first (its start: all ones).
 extern "C" __global__ void check(const Element* buffer, unsigned long long count, unsigned seed,
                                  unsigned below, unsigned source, unsigned summed,
                                  unsigned long long chunk, unsigned long long index,
-                                 unsigned scale, unsigned long long* result) {
+                                 unsigned doublings, unsigned long long* result) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
     for (unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
          i < count; i += step) {
@@ -43,7 +43,7 @@ extern "C" __global__ void check(const Element* buffer, unsigned long long count
         unsigned total = 0;
         for (unsigned each = 0; each < summed; ++each)
             total += element(seed, from + each, at, below);
-        if (buffer[i] != encode(total * scale)) {
+        if (buffer[i] != encode(ldexpf((float)total, (int)doublings))) {
             atomicAdd(&result[0], 1ull);
             atomicMin(&result[1], i);
         }

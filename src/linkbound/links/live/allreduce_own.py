@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from linkbound.links.live.collective_buffers import RankBuffers
 from linkbound.links.live.collective_device import Argument
 from linkbound.links.live.collective_exchange import Exchange
+from linkbound.links.live.collective_layout import chain_doublings
 from linkbound.links.live.collective_types import Cell, Placement
 from linkbound.links.live.cuda import CudaError
+from linkbound.links.live.nccl_library import Call
 from linkbound.links.types import Operation
 
-IMPLEMENTATIONS = ("one_shot_push", "one_shot", "two_shot")
+PUSH, PUSH_APART, PULL = "push", "push, launches apart", "pull"
+WAYS = (("one_shot", PUSH), ("one_shot", PUSH_APART), ("one_shot", PULL), ("two_shot", PULL))
+"""Implementation and variant of every kernel. `launches apart`: each launch waits for the end of
+the call before, as with kernels that know nothing of each other."""
+_KERNELS = ("one_shot_push", "one_shot", "two_shot")
 _FILE = "allreduce.cu"
 _PACKET_BYTES = 8
 _VECTOR_BYTES = 16
@@ -38,7 +44,7 @@ class OwnCalls:
         device.activate()
         ranks = on.ranks
         sizes = {"RANKS": ranks, "SLOTS": SLOTS}
-        self._kernels = {name: device.kernel(_FILE, name, sizes) for name in IMPLEMENTATIONS}
+        self._kernels = {name: device.kernel(_FILE, name, sizes) for name in _KERNELS}
         inbox = self._zeroed(PUSH_BLOCKS * 2 * ranks * SLOTS * _LINE_BYTES)
         flags = self._zeroed(PULL_BLOCKS * 2 * ranks * 4)
         shares = device.allocate(largest_bytes)
@@ -46,23 +52,48 @@ class OwnCalls:
         self._calls = {name: self._zeroed(PUSH_BLOCKS * 4) for name in ("push", "pull")}
         self._lost = self._zeroed(4)
         device.synchronize()
-        own = (inbox, flags, shares, on.source)
-        self._inbox, self._flags, self._shares, self._sources = self._mapped(own, exchange)
+        own = (inbox, flags, shares, on.source, on.result)
+        maps = self._mapped(own, exchange)
+        self._inbox, self._flags, self._shares, self._there, self._back = maps
 
     def takes(self, cell: Cell) -> bool:
         """Whether a kernel of ours does this cell."""
         if cell.operation is not Operation.ALL_REDUCE or cell.placement is Placement.IN_PLACE:
             return False
-        if cell.implementation == "one_shot_push":
-            return cell.size_bytes <= MOST_PUSHED_BYTES and cell.size_bytes % _PACKET_BYTES == 0
-        return cell.size_bytes % _VECTOR_BYTES == 0
+        if cell.variant == PULL:
+            return cell.size_bytes % _VECTOR_BYTES == 0
+        return cell.size_bytes <= MOST_PUSHED_BYTES and cell.size_bytes % _PACKET_BYTES == 0
 
-    def issue(self, cell: Cell) -> None:
-        """One all-reduce of this rank."""
-        kernel = self._kernels[cell.implementation]
-        blocks, threads = grid(cell)
-        # A launch may overlap the last call: it waits for it inside, before it reads anything.
-        self._on.device.launch(kernel, blocks, threads, self._arguments(cell), overlap=True)
+    def most_calls(self, most: int) -> int:
+        """As many as the exact result of a chain allows."""
+        allowed = [
+            calls
+            for calls in range(1, most + 1)
+            if chain_doublings(self._on.ranks, calls) is not None
+        ]
+        return max(allowed) if self._chained() else most
+
+    def batch(self, cell: Cell, calls: int) -> Call:
+        """`calls` all-reduces, each on the result of the last: to and fro between two buffers.
+
+        The peers meet before they read, so that a buffer is not written before they have read it.
+        """
+        to = self._launcher(cell, turned=False)
+        turns = (to, self._launcher(cell, turned=True) if self._chained() else to)
+
+        def issue() -> None:
+            for call in range(calls):
+                turns[call % 2]()
+
+        return issue
+
+    def outcome(self, on: RankBuffers, _cell: Cell, calls: int) -> tuple[int, int] | None:
+        """Where the result of so many calls stands, and how often it was doubled."""
+        if not self._chained():
+            return on.result, 0
+        doublings = chain_doublings(on.ranks, calls)
+        at = on.result if calls % 2 else on.source
+        return None if doublings is None else (at, doublings)
 
     def require_arrival(self) -> None:
         """Raises CudaError where a kernel gave up waiting for a peer."""
@@ -74,20 +105,37 @@ class OwnCalls:
                 hint="Run engines with their own all-reduce off; look at IOMMU, ACS and BAR1.",
             )
 
-    def _arguments(self, cell: Cell) -> Sequence[Argument]:
-        result = ctypes.c_uint64(self._on.result)
+    def _chained(self) -> bool:
+        """Sums of sums stay exact for a power of 2 of ranks; others do the same call again."""
+        return chain_doublings(self._on.ranks, 2) is not None
+
+    def _launcher(self, cell: Cell, *, turned: bool) -> Call:
+        kernel = _KERNELS[0] if cell.variant != PULL else cell.implementation
+        # Where a launch may overlap the last call, it waits for it inside, before it reads.
+        return self._on.device.launcher(
+            self._kernels[kernel],
+            *grid(cell),
+            self._arguments(cell, turned),
+            overlap=cell.variant != PUSH_APART,
+        )
+
+    def _arguments(self, cell: Cell, turned: bool) -> Sequence[Argument]:
+        source, result = self._on.source, self._on.result
+        if turned:
+            source, result = result, source
+        to = ctypes.c_uint64(result)
         rank = ctypes.c_uint32(self._on.rank)
         lost = ctypes.c_uint64(self._lost)
-        if cell.implementation == "one_shot_push":
+        if cell.variant != PULL:
             packets = ctypes.c_uint32(cell.size_bytes // _PACKET_BYTES)
             calls = ctypes.c_uint64(self._calls["push"])
-            source = ctypes.c_uint64(self._on.source)
-            return source, result, self._inbox, rank, packets, calls, lost
+            return ctypes.c_uint64(source), to, self._inbox, rank, packets, calls, lost
+        sources = self._back if turned else self._there
         vectors = ctypes.c_uint32(cell.size_bytes // _VECTOR_BYTES)
         calls = ctypes.c_uint64(self._calls["pull"])
         if cell.implementation == "one_shot":
-            return self._sources, result, self._flags, rank, vectors, calls, lost
-        return self._sources, result, self._shares, self._flags, rank, vectors, calls, lost
+            return sources, to, self._flags, rank, vectors, calls, lost
+        return sources, to, self._shares, self._flags, rank, vectors, calls, lost
 
     def _zeroed(self, size_bytes: int) -> int:
         pointer = self._on.device.allocate(size_bytes)
@@ -111,7 +159,7 @@ class OwnCalls:
 
 def grid(cell: Cell) -> tuple[int, int]:
     """Blocks and threads of a cell's kernel: as few as still give every packet a thread."""
-    if cell.implementation == "one_shot_push":
+    if cell.variant != PULL:
         packets = cell.size_bytes // _PACKET_BYTES
         return min(PUSH_BLOCKS, -(-packets // PUSH_THREADS)), PUSH_THREADS
     vectors = cell.size_bytes // _VECTOR_BYTES

@@ -76,16 +76,18 @@ class RankBuffers:
         )
         self._launch(self._fill, shape.sent, arguments)
 
-    def wrong(self, cell: Cell, seed: int, scale: int = 1) -> tuple[int, int | None]:
-        """Wrong elements of the result, and the offset in bytes of the first (None of none)."""
-        _, result = self.addresses(cell)
+    def wrong(self, cell: Cell, seed: int, doublings: int, at: int) -> tuple[int, int | None]:
+        """Wrong elements of the result at address `at`, and the offset in bytes of the first.
+
+        Each value must have been doubled `doublings` times by calls on the result of others.
+        """
         shape = self.layout(cell)
         what = expectation(cell.operation, rank=self.rank, ranks=self.ranks, share=shape.count)
         self.device.activate()
         self.device.set_bytes(self._found, 0, 8)
         self.device.set_bytes(self._found + 8, _ALL_ONES, 8)
         arguments = (
-            ctypes.c_uint64(result),
+            ctypes.c_uint64(at),
             ctypes.c_uint64(shape.received),
             ctypes.c_uint32(seed),
             ctypes.c_uint32(self._below),
@@ -93,7 +95,7 @@ class RankBuffers:
             ctypes.c_uint32(what.summed),
             ctypes.c_uint64(what.chunk),
             ctypes.c_uint64(what.index),
-            ctypes.c_uint32(scale),
+            ctypes.c_uint32(doublings),
             ctypes.c_uint64(self._found),
         )
         self._launch(self._check, shape.received, arguments)
@@ -105,7 +107,7 @@ class RankBuffers:
     def _launch(self, kernel: int, elements: int, arguments: Sequence[Argument]) -> None:
         blocks = min(_MOST_BLOCKS, -(-elements // _THREADS))
         if elements:
-            self.device.launch(kernel, blocks, _THREADS, arguments)
+            self.device.launcher(kernel, blocks, _THREADS, arguments)()
 
 
 def runs_in_place(cell: Cell) -> bool:

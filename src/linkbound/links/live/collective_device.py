@@ -5,7 +5,7 @@
 
 import ctypes
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from linkbound.errors import MissingExtra
@@ -48,7 +48,10 @@ class Device(Protocol):
 
     def begin_capture(self) -> None: ...
 
-    def end_capture(self) -> Graph: ...
+    def end_capture(self) -> int:
+        """What was captured: not yet launchable, since other devices may still be capturing."""
+
+    def graph(self, captured: int) -> Graph: ...
 
     def launch_graph(self, graph: Graph) -> None: ...
 
@@ -57,7 +60,7 @@ class Device(Protocol):
     def kernel(self, file: str, name: str, defines: Mapping[str, int]) -> int:
         """A kernel of a source in `links/kernels`, built for this device."""
 
-    def launch(
+    def launcher(
         self,
         kernel: int,
         blocks: int,
@@ -65,8 +68,11 @@ class Device(Protocol):
         arguments: Sequence[Argument],
         *,
         overlap: bool = False,
-    ) -> None:
-        """`overlap`: the launch may begin before the kernel ahead of it ended (PDL)."""
+    ) -> Callable[[], None]:
+        """A call that launches the kernel, all else prepared.
+
+        `overlap`: the launch may begin before the kernel ahead of it ended (PDL).
+        """
 
     def export_memory(self, pointer: int) -> bytes: ...
 
@@ -87,6 +93,7 @@ class CudaDevice:
         self.activate()
         self._modules: dict[tuple[str, tuple[tuple[str, int], ...]], Any] = {}
         self._handles: list[Any] = []
+        self._kept_alive: list[object] = []
         self._stream = self._call("cuStreamCreate", 1)  # 1: does not wait for the default stream
         self.stream = int(self._stream)
 
@@ -128,11 +135,13 @@ class CudaDevice:
         mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._call("cuStreamBeginCapture", self._stream, mode)
 
-    def end_capture(self) -> Graph:
-        graph = self._call("cuStreamEndCapture", self._stream)
-        executable = self._call("cuGraphInstantiate", graph, 0)
+    def end_capture(self) -> int:
+        return self._keep(self._call("cuStreamEndCapture", self._stream))
+
+    def graph(self, captured: int) -> Graph:
+        executable = self._call("cuGraphInstantiate", self._handles[captured], 0)
         self._call("cuGraphUpload", executable, self._stream)
-        return self._keep(executable), self._keep(graph)
+        return self._keep(executable), captured
 
     def launch_graph(self, graph: Graph) -> None:
         self._call("cuGraphLaunch", self._handles[graph[0]], self._stream)
@@ -148,7 +157,7 @@ class CudaDevice:
             self._modules[key] = self._call("cuModuleLoadData", code)
         return self._keep(self._call("cuModuleGetFunction", self._modules[key], name.encode()))
 
-    def launch(
+    def launcher(
         self,
         kernel: int,
         blocks: int,
@@ -156,7 +165,7 @@ class CudaDevice:
         arguments: Sequence[Argument],
         *,
         overlap: bool = False,
-    ) -> None:
+    ) -> Callable[[], None]:
         config = self._driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
@@ -166,7 +175,9 @@ class CudaDevice:
             config.numAttrs = 1
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         address = ctypes.addressof(places)
-        self._call("cuLaunchKernelEx", config, self._handles[kernel], address, 0)
+        function = self._handles[kernel]
+        self._kept_alive.append((arguments, places))
+        return lambda: self._call("cuLaunchKernelEx", config, function, address, 0)
 
     def export_memory(self, pointer: int) -> bytes:
         return bytes(self._call("cuIpcGetMemHandle", pointer).reserved)

@@ -13,6 +13,8 @@ _MASK = 0xFFFFFFFF
 _BY_INDEX, _BY_RANK, _BY_SEED = 2654435761, 2246822519, 3266489917
 EXACT_BELOW = 256
 """Every whole number up to here is exact in bfloat16 (8 significant bits)."""
+MOST_DOUBLINGS = 127 - 8
+"""bfloat16 and float end at 2^128, the first result below 2^8."""
 ROOT = 0
 """Rank that a broadcast comes from."""
 
@@ -39,8 +41,8 @@ class Expectation(Value, frozen=True, kw_only=True):
     chunk: int = 0
     index: int = 0
     """Added to the index in the source's buffer."""
-    scale: int = 1
-    """Factor of a chain: each all-reduce after the first multiplies by the number of ranks."""
+    doublings: int = 0
+    """Of a chain: each all-reduce after the first multiplies by the number of ranks."""
 
 
 def layout(operation: Operation, *, rank: int, ranks: int, elements: int) -> Layout:
@@ -87,9 +89,16 @@ def modulus(ranks: int) -> int:
     return max(2, EXACT_BELOW // ranks)
 
 
-def chain_length(ranks: int) -> int:
-    """All-reduces in a row whose result is still exact: any factor of 2, else one more."""
-    return 4 if ranks & (ranks - 1) == 0 else 1
+def chain_doublings(ranks: int, calls: int) -> int | None:
+    """How often the first result is doubled by the all-reduces after it, each on the last's result.
+
+    None where the result would not be exact: ranks that are no power of 2, or past the type's end.
+    """
+    if calls == 1:
+        return 0
+    doublings = (calls - 1) * (ranks.bit_length() - 1)
+    exact = ranks & (ranks - 1) == 0 and doublings <= MOST_DOUBLINGS
+    return doublings if exact else None
 
 
 def element(seed: int, rank: int, index: int, below: int) -> int:
@@ -109,4 +118,4 @@ def expected(what: Expectation, seed: int, index: int, below: int) -> int:
     if what.chunk:
         source, at = what.source + index // what.chunk, index % what.chunk
     total = sum(element(seed, source + step, what.index + at, below) for step in range(what.summed))
-    return total * what.scale
+    return total << what.doublings

@@ -4,11 +4,12 @@ All processes take the same decisions, since they take them from what all have g
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import fmean, pstdev
 from typing import Protocol
 
-from linkbound.links.live.collective_buffers import RankBuffers, repeatable
+from linkbound.links.live.collective_buffers import RankBuffers
 from linkbound.links.live.collective_device import Graph
 from linkbound.links.live.collective_exchange import Exchange
 from linkbound.links.live.collective_types import Cell, CollectiveJob, RankReport
@@ -27,10 +28,20 @@ PATIENCE_S = 1.0
 _WARM_UP = 4
 
 
-class Calls(Protocol):
-    """What is measured: one call on every rank of this process."""
+Batch = Callable[[], None]
 
-    def issue(self, cell: Cell) -> None: ...
+
+class Calls(Protocol):
+    """What is measured, on every rank of this process."""
+
+    def most_calls(self, most: int) -> int:
+        """At most `most` calls in one batch, or as many as can be checked."""
+
+    def batch(self, cell: Cell, calls: int) -> Batch:
+        """What enqueues so many calls, one after the other, each after the last has ended."""
+
+    def outcome(self, on: RankBuffers, cell: Cell, calls: int) -> tuple[int, int] | None:
+        """Address and doublings of the result after so many calls; None if it is not exact."""
 
 
 class Work:
@@ -53,71 +64,84 @@ class Work:
 
     def measure(self, cell: Cell, seed: int) -> RankReport:
         """What all ranks found; no samples where any of them found a wrong element."""
-        graphs = self._captured(cell, 1) if cell.launch is Launch.GRAPH else None
-        wrong = self._verify(cell, seed, graphs)
-        if wrong.wrong:
-            self._drop(graphs)
-            return wrong
-        call_s = self._slowest(self._warm_up(cell, graphs))
-        calls = calls_of(call_s)
-        if graphs is not None and calls > 1:
-            self._drop(graphs)
-            graphs = self._captured(cell, calls)
-        samples = self._samples(cell, graphs, calls, calls * call_s)
-        after = self._check(cell, seed, samples) if repeatable(cell) else RankReport()
-        self._drop(graphs)
+        with self._launchable(cell, 1) as one:
+            wrong = self._verify(cell, seed, one, 1)
+            if wrong.wrong:
+                return wrong
+            call_s = self._slowest(self._warm_up(one))
+        calls = self._calls.most_calls(calls_of(call_s))
+        with self._launchable(cell, calls) as batch:
+            samples = self._samples(batch, calls, calls * call_s)
+            # Once more, on fresh data, by the very thing that was timed.
+            after = self._verify(cell, seed + 1, batch, calls)
         return RankReport(
             samples_s=samples, calls=calls, wrong=after.wrong, wrong_at_bytes=after.wrong_at_bytes
         )
 
-    def _verify(self, cell: Cell, seed: int, graphs: list[Graph] | None) -> RankReport:
-        for each in self._ranks:
-            each.prepare(cell, seed)
-        # A kernel of ours reads a peer's memory: that must be filled, not only enqueued.
-        self._synchronize()
-        self._exchange.all(None)
-        self._batch(cell, graphs, 1)
-        return self._check(cell, seed, ())
+    @contextmanager
+    def _launchable(self, cell: Cell, calls: int) -> Iterator[Batch]:
+        """What runs so many calls: issued one by one, or one graph that holds them all."""
+        issue = self._calls.batch(cell, calls)
+        if cell.launch is Launch.EAGER:
+            yield issue
+            return
+        graphs = self._captured(issue)
 
-    def _check(self, cell: Cell, seed: int, samples: tuple[float, ...]) -> RankReport:
-        found = [each.wrong(cell, seed) for each in self._ranks]
-        reports = self._exchange.all(found)
-        pairs = [(count, first) for report in reports for count, first in report]
-        first = [at for _, at in pairs if at is not None]
-        return RankReport(
-            samples_s=samples,
-            wrong=sum(count for count, _ in pairs),
-            wrong_at_bytes=min(first) if first else None,
-        )
+        def launch() -> None:
+            for each, graph in zip(self._each(), graphs, strict=True):
+                each.device.launch_graph(graph)
 
-    def _warm_up(self, cell: Cell, graphs: list[Graph] | None) -> float:
+        yield launch
+        for each, graph in zip(self._each(), graphs, strict=True):
+            each.device.drop_graph(graph)
+
+    def _captured(self, issue: Batch) -> list[Graph]:
+        for each in self._each():
+            each.device.begin_capture()
+        issue()
+        captured = [each.device.end_capture() for each in self._each()]
+        return [each.device.graph(one) for each, one in zip(self._each(), captured, strict=True)]
+
+    def _verify(self, cell: Cell, seed: int, batch: Batch, calls: int) -> RankReport:
+        places = [self._calls.outcome(each, cell, calls) for each in self._ranks]
+        found: list[tuple[int, int | None]] = []
+        if None not in places:
+            for each in self._ranks:
+                each.prepare(cell, seed)
+            # A kernel of ours reads a peer's memory: that must be filled, not only enqueued.
+            self._synchronize()
+            self._exchange.all(None)
+            batch()
+            for each, place in zip(self._ranks, places, strict=True):
+                if place is not None:
+                    at, doublings = place
+                    found.append(each.wrong(cell, seed, doublings, at))
+        return _merged(self._exchange.all(found))
+
+    def _warm_up(self, one: Batch) -> float:
         """Seconds of a call on the slowest rank here, after a first call that is not timed."""
-        self._batch(cell, graphs, 1)
+        one()
         self._mark(0)
         for _ in range(_WARM_UP):
-            self._batch(cell, graphs, 1)
+            one()
         self._mark(1)
         self._synchronize()
         return max(self._between(number, 0, 1) for number in range(len(self._ranks))) / _WARM_UP
 
-    def _samples(
-        self, cell: Cell, graphs: list[Graph] | None, calls: int, sample_s: float
-    ) -> tuple[float, ...]:
+    def _samples(self, batch: Batch, calls: int, sample_s: float) -> tuple[float, ...]:
         """Seconds of one call, a sample a batch: the mean over all ranks, as nccl-tests."""
         samples: list[float] = []
         number = first_samples(self._job, sample_s)
         while number:
-            samples += self._taken(cell, graphs, calls, number)
+            samples += self._taken(batch, calls, number)
             number = more_samples(self._job, samples, sample_s)
         return tuple(samples)
 
-    def _taken(
-        self, cell: Cell, graphs: list[Graph] | None, calls: int, number: int
-    ) -> list[float]:
-        self._batch(cell, graphs, calls)  # lines up the ranks: the first mark follows it
+    def _taken(self, batch: Batch, calls: int, number: int) -> list[float]:
+        batch()  # lines up the ranks: the first mark follows it
         self._mark(0)
         for sample in range(number):
-            self._batch(cell, graphs, calls)
+            batch()
             self._mark(sample + 1)
         self._synchronize()
         own = [
@@ -126,27 +150,6 @@ class Work:
         ]
         everyone = [times for process in self._exchange.all(own) for times in process]
         return [fmean(times) for times in zip(*everyone, strict=True)]
-
-    def _batch(self, cell: Cell, graphs: list[Graph] | None, calls: int) -> None:
-        """`calls` calls; a graph holds them all."""
-        if graphs is None:
-            for _ in range(calls):
-                self._calls.issue(cell)
-            return
-        for each, graph in zip(self._each(), graphs, strict=True):
-            each.device.launch_graph(graph)
-
-    def _captured(self, cell: Cell, calls: int) -> list[Graph]:
-        for each in self._each():
-            each.device.begin_capture()
-        for _ in range(calls):
-            self._calls.issue(cell)
-        return [each.device.end_capture() for each in self._each()]
-
-    def _drop(self, graphs: list[Graph] | None) -> None:
-        if graphs is not None:
-            for each, graph in zip(self._each(), graphs, strict=True):
-                each.device.drop_graph(graph)
 
     def _slowest(self, seconds: float) -> float:
         everyone: list[float] = self._exchange.all(seconds)
@@ -169,6 +172,15 @@ class Work:
         for each in self._ranks:
             each.device.activate()
             yield each
+
+
+def _merged(processes: list[list[tuple[int, int | None]]]) -> RankReport:
+    """What the ranks of all processes found wrong, together."""
+    pairs = [pair for found in processes for pair in found]
+    first = [at for _, at in pairs if at is not None]
+    return RankReport(
+        wrong=sum(count for count, _ in pairs), wrong_at_bytes=min(first) if first else None
+    )
 
 
 def calls_of(call_s: float) -> int:

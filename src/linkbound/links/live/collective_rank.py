@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from linkbound.errors import LinkboundError
-from linkbound.links.live.allreduce_own import IMPLEMENTATIONS, OwnCalls
+from linkbound.links.live.allreduce_own import WAYS, OwnCalls
 from linkbound.links.live.collective_buffers import RankBuffers
 from linkbound.links.live.collective_device import CudaDevice, Device
 from linkbound.links.live.collective_evidence import (
@@ -80,7 +80,7 @@ def run_nccl(part: Part, ranks: Sequence[RankBuffers], nccl: Nccl, exchange: Exc
     calls = NcclCalls(nccl, ranks, exchange)
     work = Work(part.job, ranks, calls, exchange)
     logs = Logs(part.job, log_folder(os.environ) if exchange.process == 0 else None)
-    for cell in cells_of(part.job, (Family.NCCL.value,)):
+    for cell in cells_of(part.job, ((Family.NCCL.value, ""),)):
         report = _measured(part.job, cell, work, exchange)
         if exchange.process == 0:
             exchange.row(proven(part.job, cell, report, logs.evidence()))
@@ -93,7 +93,7 @@ def run_own(part: Part, ranks: Sequence[RankBuffers], exchange: Exchange) -> Non
     exchange.begin("mapping the memory of the peers")
     calls = OwnCalls(ranks[0], exchange, largest_bytes=max(part.job.sizes_bytes))
     work = Work(part.job, ranks, calls, exchange)
-    for cell in cells_of(part.job, IMPLEMENTATIONS):
+    for cell in cells_of(part.job, WAYS):
         if calls.takes(cell):
             report = _measured(part.job, cell, work, exchange)
             exchange.row(row_of(part.job, cell, report, {"path": "direct", "transport": "IPC"}))

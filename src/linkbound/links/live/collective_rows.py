@@ -1,6 +1,6 @@
 """The cells of a job in order, and a row of each cell's report (L4)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from linkbound.evidence.types import Reason
 from linkbound.links.collectives import OPERATIONS, bus_factor
@@ -23,16 +23,20 @@ NAMES = {operation: name for name, operation in OPERATIONS.items()}
 """The test of nccl-tests that an operation is."""
 
 
-def cells_of(job: CollectiveJob, implementations: tuple[str, ...]) -> Iterator[Cell]:
-    """Every cell that exists, smallest first: an operation that fails early costs little."""
+def cells_of(job: CollectiveJob, ways: Iterable[tuple[str, str]]) -> Iterator[Cell]:
+    """Every cell that exists, an operation's smallest first; `ways` are implementations, each
+    with its variant.
+    """
+    ways = tuple(ways)
     for operation in job.operations:
         for size_bytes in sorted(job.sizes_bytes):
-            for implementation in implementations:
+            for implementation, variant in ways:
                 for launch in job.launches:
                     for placement in job.placements:
                         cell = Cell(
                             operation=operation,
                             implementation=implementation,
+                            variant=variant,
                             size_bytes=size_bytes,
                             launch=launch,
                             placement=placement,
@@ -66,6 +70,8 @@ def sent_bytes(job: CollectiveJob, cell: Cell) -> int:
 def method_of(job: CollectiveJob, cell: Cell) -> str:
     """What was called, in words: one curve is of one method."""
     words = [f"{cell.implementation} {NAMES[cell.operation]} {job.dtype}"]
+    if cell.variant:
+        words.append(cell.variant)
     if cell.placement is Placement.IN_PLACE:
         words.append("in place")
     if job.processes is Processes.ONE_FOR_ALL:

@@ -75,6 +75,8 @@ class Cell(Value, frozen=True, kw_only=True):
 
     operation: Operation
     implementation: str
+    variant: str = ""
+    """Which of several ways of the implementation: `push`, `pull`."""
     size_bytes: int
     launch: Launch
     placement: Placement

@@ -6,13 +6,15 @@ No other package is between: what is timed is NCCL alone. Handles and pointers a
 import ctypes
 import ctypes.util
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from linkbound.errors import LinkboundError, MissingExtra
 
+Call = Callable[[], None]
+"""A call with all its arguments: issuing it enqueues work on its stream."""
 _UNIQUE_ID_BYTES = 128
 _DTYPES = {"float32": 7, "bfloat16": 9}
 """ncclDataType_t; bfloat16 since NCCL 2.10."""
@@ -35,7 +37,8 @@ class NcclError(LinkboundError):
 class Nccl(Protocol):
     """What is used of NCCL: a seam, so that the flow is tested without a GPU.
 
-    Counts are elements. `communicator` and `stream` are handles.
+    Counts are elements. `communicator` and `stream` are handles. Collectives are prepared once
+    and issued often; all of it raises NcclError.
     """
 
     path: str
@@ -53,25 +56,25 @@ class Nccl(Protocol):
 
     def all_reduce(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None: ...
+    ) -> Call: ...
 
     def all_gather(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None: ...
+    ) -> Call: ...
 
     def reduce_scatter(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None: ...
+    ) -> Call: ...
 
     def broadcast(
         self, source: int, result: int, count: int, root: int, communicator: int, stream: int
-    ) -> None: ...
+    ) -> Call: ...
 
-    def send(self, source: int, count: int, peer: int, communicator: int, stream: int) -> None: ...
+    def send(self, source: int, count: int, peer: int, communicator: int, stream: int) -> Call: ...
 
     def receive(
         self, result: int, count: int, peer: int, communicator: int, stream: int
-    ) -> None: ...
+    ) -> Call: ...
 
 
 @contextmanager
@@ -123,38 +126,58 @@ class NcclLibrary:
 
     def all_reduce(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None:
-        cell = self._cells[communicator]
-        self._call("ncclAllReduce", source, result, count, self._dtype, _SUM, cell, stream)
+    ) -> Call:
+        end = (_SUM, self._cells[communicator], stream)
+        return self._prepared("ncclAllReduce", source, result, count, self._dtype, *end)
 
     def all_gather(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None:
-        cell = self._cells[communicator]
-        self._call("ncclAllGather", source, result, count, self._dtype, cell, stream)
+    ) -> Call:
+        end = (self._cells[communicator], stream)
+        return self._prepared("ncclAllGather", source, result, count, self._dtype, *end)
 
     def reduce_scatter(
         self, source: int, result: int, count: int, communicator: int, stream: int
-    ) -> None:
-        cell = self._cells[communicator]
-        self._call("ncclReduceScatter", source, result, count, self._dtype, _SUM, cell, stream)
+    ) -> Call:
+        end = (_SUM, self._cells[communicator], stream)
+        return self._prepared("ncclReduceScatter", source, result, count, self._dtype, *end)
 
     def broadcast(
         self, source: int, result: int, count: int, root: int, communicator: int, stream: int
-    ) -> None:
-        cell = self._cells[communicator]
-        self._call("ncclBroadcast", source, result, count, self._dtype, root, cell, stream)
+    ) -> Call:
+        end = (root, self._cells[communicator], stream)
+        return self._prepared("ncclBroadcast", source, result, count, self._dtype, *end)
 
-    def send(self, source: int, count: int, peer: int, communicator: int, stream: int) -> None:
-        cell = self._cells[communicator]
-        self._call("ncclSend", source, count, self._dtype, peer, cell, stream)
+    def send(self, source: int, count: int, peer: int, communicator: int, stream: int) -> Call:
+        end = (peer, self._cells[communicator], stream)
+        return self._prepared("ncclSend", source, count, self._dtype, *end)
 
-    def receive(self, result: int, count: int, peer: int, communicator: int, stream: int) -> None:
-        cell = self._cells[communicator]
-        self._call("ncclRecv", result, count, self._dtype, peer, cell, stream)
+    def receive(self, result: int, count: int, peer: int, communicator: int, stream: int) -> Call:
+        end = (peer, self._cells[communicator], stream)
+        return self._prepared("ncclRecv", result, count, self._dtype, *end)
+
+    def _prepared(self, name: str, *arguments: object) -> Call:
+        """The call with its arguments as C values: what is timed eagerly has no more Python in it
+        than it must.
+        """
+        function = getattr(self._library, name)
+        kinds = function.argtypes
+        values = [
+            each if isinstance(each, kind) else kind(each)
+            for kind, each in zip(kinds, arguments, strict=True)
+        ]
+
+        def issue() -> None:
+            code = function(*values)
+            if code:
+                self._check(name, code)
+
+        return issue
 
     def _call(self, name: str, *arguments: object) -> None:
-        code = getattr(self._library, name)(*arguments)
+        self._check(name, getattr(self._library, name)(*arguments))
+
+    def _check(self, name: str, code: int) -> None:
         if code not in (0, _IN_PROGRESS):
             raise NcclError(
                 f"{name} failed: {error_text(code, self._last_words())}",
