@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from linkbound.evidence.study import Study
-from linkbound.study.scoring import prepare
 from linkbound.study.sources import read_recorded
+from linkbound.study.stages import prepare
 from linkbound.topology.probe import probe_machine
 
 # Shared and slow runners: how long one example takes says nothing about the code.

@@ -86,7 +86,8 @@ def _study(path: Path | None) -> "Iterator[Study]":
 def _score(study: "Study", sources: "Sources", runs: Path, as_json: bool) -> None:
     from linkbound.report.score_document import render_score_json
     from linkbound.report.score_text import render_score
-    from linkbound.study.scoring import prepare, score_file
+    from linkbound.study.scoring import score_file
+    from linkbound.study.stages import prepare
 
     prepare(study, sources)
     found = score_file(study, sources, runs)

@@ -1,5 +1,9 @@
 """Which curve prices an operation: measured here, published, or put together; never in silence."""
 
+from collections.abc import Callable
+
+import msgspec
+
 from linkbound.evidence.types import Provenance
 from linkbound.links.curves import find_all, read
 from linkbound.links.types import (
@@ -69,6 +73,13 @@ class CurveBook:
             engine = self._engine_curve(group) if own else None
             self._found[key] = engine or self._nccl_curve(operation, group, arm)
         return self._found[key]
+
+    def put_records(self, append: Callable[[Curve], str]) -> None:
+        """Give every curve in use that no record holds one of its own; `append` returns its id."""
+        for key, curve in self._found.items():
+            if curve is not None and not curve.record_ids:
+                self._found[key] = msgspec.structs.replace(curve, record_ids=(append(curve),))
+        self._read.clear()
 
     def _engine_curve(self, group: tuple[str, ...]) -> Curve | None:
         measured = find_all(

@@ -14,12 +14,13 @@ from linkbound.evidence.types import (
     Level,
     Measured,
     Predicted,
+    Provenance,
     Record,
     Severity,
     Skipped,
     Stated,
 )
-from linkbound.links import Arm
+from linkbound.links import Arm, fit
 from linkbound.links.arms import nccl_environment
 from linkbound.model.types import Load
 from linkbound.predict.candidates import excluded_gpus
@@ -47,6 +48,7 @@ from linkbound.study.reading import (
     read_latencies,
     read_machine_record,
     read_maps,
+    read_priced_curves,
     read_rates,
     read_shape,
     read_verdicts,
@@ -115,9 +117,15 @@ def _note(held: MachineRead) -> str:
 
 
 def _curves(study: Study, machine: str) -> tuple[CurveShown, ...]:
+    measured = [(curve, read_fit(study, curve)) for curve in read_curves(study, machine)]
+    priced = [
+        (curve, fit(curve))
+        for curve in read_priced_curves(study, machine)
+        if curve.provenance is not Provenance.MEASURED
+    ]
     return tuple(
-        CurveShown(curve=curve, fit=read_fit(study, curve), record_ids=curve.record_ids)
-        for curve in read_curves(study, machine)
+        CurveShown(curve=curve, fit=fitted, record_ids=curve.record_ids)
+        for curve, fitted in (*measured, *priced)
     )
 
 

@@ -124,8 +124,16 @@ def _read_links(file: SourceFile, labels: tuple[str, ...]) -> LinkEvidence:
     return evidence
 
 
-def _append_curve(study: Study, curve: Curve, machine: str, machine_id: str, parent: str) -> None:
+def curve_samples(curve: Curve) -> Samples:
+    """The points of a curve as rows."""
     fields = ("size_bytes", "time_s", "low_s", "high_s", "n", "wrong")
+    return Samples(
+        columns=fields,
+        rows=tuple(tuple(getattr(point, field) for field in fields) for point in curve.points),
+    )
+
+
+def _append_curve(study: Study, curve: Curve, machine: str, machine_id: str, parent: str) -> None:
     key = msgspec.to_builtins(curve.key)
     record_id = study.append(
         Record(
@@ -135,12 +143,7 @@ def _append_curve(study: Study, curve: Curve, machine: str, machine_id: str, par
             method=curve.key.method or "linkbound.links",
             machine=machine_id,
             parents=(parent,),
-            samples=Samples(
-                columns=fields,
-                rows=tuple(
-                    tuple(getattr(point, field) for field in fields) for point in curve.points
-                ),
-            ),
+            samples=curve_samples(curve),
         )
     )
     study.append(

@@ -9,7 +9,6 @@ from linkbound.topology.merge import merge
 from linkbound.topology.sniff import read_machine
 from linkbound.topology.types import Gpu, Machine
 
-
 README = "README.md"
 
 

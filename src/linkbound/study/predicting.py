@@ -6,7 +6,7 @@ import msgspec
 
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Outcome, Predicted, Reason, Record, Skipped
-from linkbound.links import Arm
+from linkbound.links import Arm, Curve
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.book import CurveBook
 from linkbound.predict.calibrate import calibrate
@@ -14,12 +14,14 @@ from linkbound.predict.calibration import Calibration
 from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.defaults import DeviceFacts, carried, device_facts, prior_calibration
 from linkbound.predict.forecast import forecast
+from linkbound.predict.price import price
 from linkbound.predict.regimes import regime_map
 from linkbound.predict.steptime import Engine, NoForecast
 from linkbound.predict.types import Forecast, Plan
 from linkbound.serve import VLLM
-from linkbound.splits.types import Fit, Split
-from linkbound.study.plans import plans_of
+from linkbound.splits.types import Fit, Phase, Split
+from linkbound.study.importing import curve_samples
+from linkbound.study.plans import candidate_splits, plans_of
 from linkbound.study.reading import (
     MachineRead,
     MapRead,
@@ -37,6 +39,8 @@ from linkbound.study.reading import (
 from linkbound.study.sources import Sources
 from linkbound.topology.types import Gpu
 
+LARGE_STEP_TOKENS = VLLM.max_batched_tokens
+
 
 def predict_all(study: Study, sources: Sources, model: str, loads: Iterable[Load]) -> None:
     """Records of the constants, of every plan's call and of the maps."""
@@ -44,11 +48,41 @@ def predict_all(study: Study, sources: Sources, model: str, loads: Iterable[Load
     append_calibration(study, sources, held)
     engine = engine_for(study, sources.name, read_shape(study, model)[1])
     excluded = excluded_gpus(held.machine, read_access(study, held.name))
+    _put_records(study, engine, held, excluded)
     for load in loads:
         subject = {"machine": held.name, "model": model, **msgspec.to_builtins(load)}
         study.append_many(_calls(study, engine, held, excluded, subject, load))
     subject = {"machine": held.name, "model": model}
     study.append_many(_maps(study, engine, held, excluded, subject))
+
+
+def _put_records(study: Study, engine: Engine, held: MachineRead, excluded: Iterable[str]) -> None:
+    """Records of the curves that nobody measured here and that price a plan all the same."""
+    names = tuple(excluded)
+    for split in candidate_splits(held.machine, engine.shape, names):
+        for plan in plans_of(split, held.machine, names):
+            for phase, tokens in ((Phase.DECODE, 1), (Phase.PREFILL, LARGE_STEP_TOKENS)):
+                labels = tuple(held.machine.gpu(key).label for key in plan.placement.gpus)
+                if plan.arm is not None:
+                    price(engine.crossings(split, phase, tokens), labels, plan.arm, engine.book)
+    engine.book.put_records(lambda curve: study.append(_curve_record(curve, held)))
+
+
+def _curve_record(curve: Curve, held: MachineRead) -> Record:
+    return Record(
+        kind="predict.curve",
+        subject={"machine": held.name, **msgspec.to_builtins(curve.key)},
+        outcome=Derived(
+            values={
+                "source": curve.source,
+                "points": len(curve.points),
+                "provenance": curve.provenance.value,
+            }
+        ),
+        method="linkbound.predict.book",
+        machine=held.fingerprint.id,
+        samples=curve_samples(curve),
+    )
 
 
 def append_calibration(study: Study, sources: Sources, held: MachineRead) -> None:

@@ -6,7 +6,15 @@ import msgspec
 
 from linkbound.errors import StudyError
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Derived, Fingerprint, Measured, Predicted, Record, Stated
+from linkbound.evidence.types import (
+    Derived,
+    Fingerprint,
+    Measured,
+    Predicted,
+    Provenance,
+    Record,
+    Stated,
+)
 from linkbound.links import Curve, CurveKey, CurvePoint, PairLatency, PairRate, PeerAccess
 from linkbound.links.types import CurveFit
 from linkbound.model.types import ModelShape
@@ -95,9 +103,15 @@ def _curve(record: Record) -> Curve:
             msgspec.convert(dict(zip(samples.columns, row, strict=True)), CurvePoint)
             for row in samples.rows
         ),
+        provenance=Provenance(values_of(record).get("provenance", Provenance.MEASURED)),
         source=str(values_of(record)["source"]),
         record_ids=(record.id,),
     )
+
+
+def read_priced_curves(study: Study, machine: str) -> tuple[Curve, ...]:
+    """Curves that price plans here and that nobody measured here, each with its record."""
+    return tuple(_curve(record) for record in study.find("predict.curve", machine=machine))
 
 
 def read_fit(study: Study, curve: Curve) -> CurveFit:

@@ -1,6 +1,6 @@
 """A runs file predicted first, read second: no measured field is seen before (E3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -18,28 +18,37 @@ from linkbound.serve import RunSpec, parse_runs, parse_specs
 from linkbound.serve.runs import MAX_FILE_BYTES
 from linkbound.splits.possible import impossible
 from linkbound.study.importing_runs import decode_config
-from linkbound.study.predicting import append_calibration, engine_for
+from linkbound.study.predicting import engine_for
 from linkbound.study.reading import read_access, read_machine_record, read_run_shapes, read_runs
 from linkbound.study.sources import Sources
-from linkbound.study.stages import run_machine_stages
-
-
-def prepare(study: Study, sources: Sources) -> None:
-    """Everything that predictions on this machine rest on: map, links, runs, constants."""
-    run_machine_stages(study, sources)
-    append_calibration(study, sources, read_machine_record(study, sources.name))
 
 
 def score_file(study: Study, sources: Sources, path: Path) -> Score:
-    """Score the predictions of a runs file. The study must be prepared for the machine."""
+    """Score the predictions of a runs file. The study must hold the machine and its constants."""
     data = _bytes(path)
+    models = tuple(spec.model for _, _, spec in parse_specs(data, path.name))
+    return score_runs(study, sources, path.name, data, _shapes(path, models))
+
+
+def score_own(study: Study, sources: Sources) -> None:
+    """Score the predictions of the machine's own runs, where it has some."""
+    if sources.runs is None:
+        return
+    name = sources.runs.file
+    data = next(file.data for file in sources.files if file.name == name)
+    score_runs(study, sources, name, data, read_run_shapes(study, sources.name))
+
+
+def score_runs(
+    study: Study, sources: Sources, name: str, data: bytes, shapes: Mapping[str, ModelShape]
+) -> Score:
+    """Predict every point of the runs, then read what was measured; a record of both."""
     held = read_machine_record(study, sources.name)
     excluded = excluded_gpus(held.machine, read_access(study, sources.name))
-    specs = parse_specs(data, path.name)
-    shapes = _shapes(path, tuple(spec for _, _, spec in specs))
+    specs = parse_specs(data, name)
     usable = len(held.machine.gpus) - len(excluded)
     for line, _, spec in specs:
-        _check(shapes[spec.model], spec, usable, f"{path.name}, line {line}")
+        _check(shapes[spec.model], spec, usable, f"{name}, line {line}")
     engines: dict[str, Engine] = {}
 
     def engine_of(model: str) -> Engine:
@@ -48,8 +57,8 @@ def score_file(study: Study, sources: Sources, path: Path) -> Score:
         return engines[model]
 
     predictions = predict_specs(tuple(spec for _, _, spec in specs), engine_of, excluded)
-    found = score(predictions, parse_runs(data, path.name), shapes, _seen(study, sources))
-    study.append(_record(study, sources, path.name, data, predictions, found))
+    found = score(predictions, parse_runs(data, name), shapes, _seen(study, sources))
+    study.append(_record(study, sources, name, data, predictions, found))
     return found
 
 
@@ -98,9 +107,9 @@ def _size(shape: ModelShape) -> tuple[int, int, int, float]:
     return len(shape.layers), shape.hidden, shape.parameters, shape.weight_bytes
 
 
-def _shapes(path: Path, specs: tuple[RunSpec, ...]) -> dict[str, ModelShape]:
+def _shapes(path: Path, models: tuple[str, ...]) -> dict[str, ModelShape]:
     shapes = {}
-    for model in dict.fromkeys(spec.model for spec in specs):
+    for model in dict.fromkeys(models):
         config = path.parent / "configs" / model / "config.json"
         if Path(model).name != model or model == ".." or not _is_file(config):
             raise InputError(

@@ -27,8 +27,9 @@ from linkbound.study.markers import (
     mark,
 )
 from linkbound.study.plans import candidate_splits
-from linkbound.study.predicting import predict_all
+from linkbound.study.predicting import append_calibration, predict_all
 from linkbound.study.reading import read_access, read_machine_record, read_shape
+from linkbound.study.scoring import score_own
 from linkbound.study.sources import Sources, read_recorded
 from linkbound.study.verdicts import judge_all
 from linkbound.values import Value
@@ -64,6 +65,12 @@ def request(
     """A request with its model read. Raises InputError or ModelRefused."""
     shape = read_model(model, overrides or {})
     return Request(model=model, shape=shape, sources=sources, loads=loads, min_gain=min_gain)
+
+
+def prepare(study: Study, sources: Sources) -> None:
+    """Everything that predictions on this machine rest on: map, links, runs, constants."""
+    run_machine_stages(study, sources)
+    append_calibration(study, sources, read_machine_record(study, sources.name))
 
 
 def run_stages(
@@ -185,6 +192,7 @@ def _serve(study: Study, sources: Sources) -> None:
 
 def _predict(study: Study, asked: Request) -> None:
     predict_all(study, asked.sources, asked.model, asked.loads)
+    score_own(study, asked.sources)
 
 
 def _verdict(study: Study, asked: Request) -> None:
