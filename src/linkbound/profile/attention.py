@@ -57,10 +57,13 @@ class GroupedAttention:
         self.output = maker.matrix(f"{name}.o", (hidden, width), (every, columns), width)
 
     def allocate(self, sequences: int, length: int) -> None:
-        """A cache for `sequences` sequences of up to `length` tokens."""
-        make = {"dtype": self.qkv.dtype, "device": self.qkv.device}
-        self.keys = torch.zeros(sequences, length, self.kv, self.mixer.key_dim, **make)
-        self.values = torch.zeros(sequences, length, self.kv, self.mixer.value_dim, **make)
+        """A cache for `sequences` sequences of up to `length` tokens, filled at random.
+
+        So a context of any length can be timed without computing it first.
+        """
+        rows = (sequences, length, self.kv)
+        self.keys = self.qkv.new_empty(*rows, self.mixer.key_dim).normal_()
+        self.values = self.qkv.new_empty(*rows, self.mixer.value_dim).normal_()
         self.rotation = ops.rotation_tables(length, self.mixer.key_dim, self.qkv.device)
 
     def __call__(self, x: torch.Tensor, piece: Piece) -> torch.Tensor:
@@ -127,11 +130,10 @@ class LatentAttentionBlock:
         self.output = maker.matrix(f"{name}.o", (hidden, width), ((0, hidden), columns), width)
 
     def allocate(self, sequences: int, length: int) -> None:
-        """A cache for `sequences` sequences of up to `length` tokens."""
+        """A cache for `sequences` sequences of up to `length` tokens, filled at random."""
         width = self.mixer.latent_dim + self.mixer.rope_dim
-        device = self.down.device
-        self.cache = torch.zeros(sequences, length, width, dtype=self.down.dtype, device=device)
-        self.rotation = ops.rotation_tables(length, self.mixer.rope_dim, device)
+        self.cache = self.down.new_empty(sequences, length, width).normal_()
+        self.rotation = ops.rotation_tables(length, self.mixer.rope_dim, self.down.device)
 
     def __call__(self, x: torch.Tensor, piece: Piece) -> torch.Tensor:
         """Token x hidden to token x heads · dim."""

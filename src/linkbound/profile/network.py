@@ -69,6 +69,7 @@ class Network:
         self.starts = torch.zeros(sequences, dtype=torch.int64, device=self.device)
         self.tokens = torch.zeros(sequences, 1, dtype=torch.int64, device=self.device)
         self.logits: torch.Tensor | None = None
+        self._boundaries: dict[tuple[int, int], States] = {}
 
     def prefill(self, prompts: torch.Tensor, chunk_tokens: int, micro_batches: int) -> None:
         """Run prompts (sequence x token) through, from what the cache holds; samples one token."""
@@ -127,10 +128,18 @@ class Network:
         return states
 
     def boundary(self, piece: Piece) -> States:
-        """Room for what crosses a boundary."""
-        size = (piece.tokens, self.held.shape.hidden)
-        x, residual = (torch.zeros(size, dtype=self.dtype, device=self.device) for _ in range(2))
-        return x, residual
+        """Room for what crosses a boundary: the same for the same piece, as a graph needs it.
+
+        Filled at random: without peers it stays so, and zeros would be too easy to multiply.
+        """
+        key = (piece.first, piece.tokens)
+        if key not in self._boundaries:
+            size = (piece.tokens, self.held.shape.hidden)
+            x, residual = (
+                torch.randn(size, dtype=self.dtype, device=self.device) for _ in range(2)
+            )
+            self._boundaries[key] = (x, residual)
+        return self._boundaries[key]
 
     def send(self, states: States | None) -> None:
         """To the next stage, unless this is the last."""
