@@ -1,0 +1,241 @@
+"""NVLink, NVSwitch and XGMI: what is down, what is missing by design, what is whole (M1, M3)."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from linkbound.doctor.identity import identity, kinds, may_be_same
+from linkbound.doctor.parts import (
+    PAIRED_LINKS,
+    has_xgmi,
+    is_paired,
+    model_of,
+    never_has_nvlink,
+    nvlink_part,
+)
+from linkbound.doctor.types import Facts
+from linkbound.doctor.vocabulary import healthy, listed, seen, suspected
+from linkbound.evidence.types import Finding
+from linkbound.topology.types import Gpu, Machine, PathKind
+
+_NEAR = (PathKind.PIX, PathKind.PXB)
+_CUBE_MESH_GPUS, _CUBE_MESH_NEIGHBOURS = 8, 4
+
+
+def links_down(facts: Facts) -> Iterator[Finding]:
+    """Links that a GPU lists as inactive, or fewer active ones than its siblings."""
+    for machine in facts.machines:
+        most: dict[str | None, int] = {}
+        for gpu in machine.gpus:
+            most[gpu.model] = max(most.get(gpu.model, 0), _active(gpu))
+        for gpu in machine.gpus:
+            if gpu.nvlinks:
+                yield from _links_of(gpu, machine.sources[0], most[gpu.model])
+
+
+def _active(gpu: Gpu) -> int:
+    return sum(1 for link in gpu.nvlinks if link.active)
+
+
+def _links_of(gpu: Gpu, source: str, siblings: int) -> Iterator[Finding]:
+    down = [link.index for link in gpu.nvlinks if link.active is False]
+    states = any(link.active is not None for link in gpu.nvlinks)
+    model, part = model_of(gpu), nvlink_part(model_of(gpu))
+    name = f"{gpu.label} {model or ''}".strip()
+    known = len(gpu.nvlinks) if not down else _active(gpu)
+    text = f"{name}: link {listed(down)} inactive, {_active(gpu)} active ({source})."
+    if not states and not part:
+        return
+    if part and known < part.links and (states or gpu.nvlinks):
+        missing = f"link {listed(down)} inactive" if down else "the others are not listed"
+        yield seen(
+            "nvlink-down", f"{name}: {known} of {part.links} links active, {missing} ({source})."
+        )
+    elif states and _active(gpu) < siblings:
+        yield seen(
+            "nvlink-down",
+            f"{name}: {_active(gpu)} links active, {siblings} on its siblings ({source}).",
+        )
+    elif down and (_has_all_of_a_pair(gpu, model) or never_has_nvlink(model)):
+        yield healthy("nvlink-absent-by-design", text)
+    elif down and not part:
+        yield suspected("nvlink-down", text)
+
+
+def _has_all_of_a_pair(gpu: Gpu, model: str | None) -> bool:
+    return is_paired(model) and _active(gpu) == PAIRED_LINKS
+
+
+def fabric_gap(facts: Facts) -> Iterator[Finding]:
+    """A GPU that has fewer links to every peer than the others have among themselves."""
+    for machine in facts.machines:
+        counts = _counts(machine)
+        best = {gpu.key: max(counts.get(gpu.key, {}).values(), default=0) for gpu in machine.gpus}
+        usual, times = Counter(best.values()).most_common(1)[0] if best else (0, 0)
+        if len(best) < 4 or times < len(best) - 1:
+            continue
+        for gpu in machine.gpus:
+            if 0 < best[gpu.key] < usual and len(counts[gpu.key]) == len(machine.gpus) - 1:
+                text = f"{gpu.label}: NV{best[gpu.key]} to its peers, the others NV{usual}"
+                yield seen("nvlink-down", f"{text} ({machine.sources[0]}).")
+
+
+def _counts(machine: Machine) -> dict[str, dict[str, int]]:
+    """NVLinks of each printed pair: src, dst, count."""
+    counts: dict[str, dict[str, int]] = {}
+    for path in machine.pairs:
+        if path.kind is PathKind.NVLINK and path.nvlink_count:
+            counts.setdefault(path.pair.src, {})[path.pair.dst] = path.nvlink_count
+    return counts
+
+
+def wholeness(facts: Facts) -> Iterator[Finding]:
+    """Whether NVLink joins all GPUs of a map, or islands of them."""
+    for machine in facts.machines:
+        neighbours = _neighbours(machine)
+        if not any(neighbours.values()) or len(machine.gpus) < 2:
+            continue
+        islands = _components(neighbours)
+        where = machine.sources[0]
+        if len(islands) > 1 and _all_pairs_known(machine):
+            names = {gpu.key: gpu.label for gpu in machine.gpus}
+            groups = listed("{" + ", ".join(sorted(names[k] for k in one)) + "}" for one in islands)
+            yield seen("nvlink-islands", f"NVLink joins {groups} only ({where}).")
+        elif len(islands) == 1 and (shape := _whole(machine, neighbours)):
+            yield healthy("nvlink-whole", f"{len(machine.gpus)} GPUs, {shape} ({where}).")
+
+
+def _neighbours(machine: Machine) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {gpu.key: set() for gpu in machine.gpus}
+    for path in machine.pairs:
+        if path.kind is PathKind.NVLINK:
+            found[path.pair.src].add(path.pair.dst)
+            found[path.pair.dst].add(path.pair.src)
+    return found
+
+
+def _components(neighbours: dict[str, set[str]]) -> list[set[str]]:
+    left, found = set(neighbours), []
+    for start in neighbours:
+        if start not in left:
+            continue
+        group, edge = {start}, [start]
+        while edge:
+            new = neighbours[edge.pop()] - group
+            group |= new
+            edge.extend(new)
+        left -= group
+        found.append(group)
+    return found
+
+
+def _all_pairs_known(machine: Machine) -> bool:
+    """Whether each pair is printed in at least one direction: a cut table hides links."""
+    said = {frozenset((path.pair.src, path.pair.dst)) for path in machine.pairs if path.kind}
+    return len(said) == len(machine.gpus) * (len(machine.gpus) - 1) // 2
+
+
+def _whole(machine: Machine, neighbours: dict[str, set[str]]) -> str | None:
+    """In words how all are joined; None where some pairs have no link and no known mesh."""
+    printed = [path for path in machine.pairs if path.kind]
+    labels = {path.label for path in printed}
+    if all(path.kind is PathKind.NVLINK for path in printed):
+        return f"{listed(sorted(label for label in labels if label))} between all printed pairs"
+    totals = {sum(of.values()) for of in _counts(machine).values()}
+    mesh = {len(of) for of in neighbours.values()} == {_CUBE_MESH_NEIGHBOURS}
+    if len(machine.gpus) == _CUBE_MESH_GPUS and mesh and len(totals) == 1:
+        return f"the cube mesh of four neighbours and {totals.pop()} links each"
+    return None
+
+
+def graph_whole(facts: Facts) -> Iterator[Finding]:
+    """NCCL's own graph lines, where all its paths between GPUs are NVLink."""
+    for log in facts.logs:
+        if log.paths and all(path.type in ("NVL", "NVB") for path in log.paths):
+            gpus = {path.src for path in log.paths} | {path.dst for path in log.paths}
+            text = f"All {len(log.paths)} paths among {len(gpus)} GPUs are NVL ({log.source})."
+            yield healthy("nvlink-whole", text)
+
+
+def no_links_at_all(facts: Facts) -> Iterator[Finding]:
+    """Eight GPUs with a near NIC each are built with NVLink as a rule, and none is printed."""
+    for machine in facts.machines:
+        paths = kinds(machine)
+        if not paths or PathKind.NVLINK in paths.values() or PathKind.XGMI in paths.values():
+            continue
+        where = machine.sources[0]
+        modules = _modules_of(facts, where)
+        if modules and len(machine.gpus) > 1 and not _derived(machine):
+            text = f"{listed(modules)}, and no NV# between any GPUs ({where})."
+            yield suspected("fabric-manager-down", text)
+        near = _near_nics(machine)
+        if len(machine.gpus) >= 8 and near and not _derived(machine):
+            text = (
+                f"{len(machine.gpus)} GPUs, no NV# between any, and a NIC of its own near each of "
+                f"{len(near)} ({where}): the layout of NVLink modules."
+            )
+            yield suspected("nvlink-down", text)
+
+
+def _derived(machine: Machine) -> bool:
+    return any(path.derived for path in machine.pairs)
+
+
+def _modules_of(facts: Facts, source: str) -> list[str]:
+    """NVLink modules that inputs of the same machine name."""
+    ours = identity(facts, source)
+    return [
+        name
+        for machine in facts.machines
+        if may_be_same(ours, identity(facts, machine.sources[0]))
+        for gpu in machine.gpus
+        if (name := model_of(gpu)) and nvlink_part(name)
+    ]
+
+
+def _near_nics(machine: Machine) -> dict[str, str]:
+    """The near NIC of each GPU whose row is printed; empty where one has none or shares it."""
+    rows = {path.gpu for path in machine.nic_paths}
+    near = {path.gpu: path.nic for path in machine.nic_paths if path.kind in _NEAR}
+    own = len(set(near.values())) == len(near)
+    return near if own and rows and near.keys() == rows and len(rows) > 2 else {}
+
+
+def xgmi(facts: Facts) -> Iterator[Finding]:
+    """AMD: XGMI in one input and PCIe in the library's graph, or modules that always have it."""
+    joined = [machine for machine in facts.machines if _has_xgmi_path(machine)]
+    for machine in facts.machines:
+        if _has_xgmi_path(machine) or not machine.gpus or len(machine.gpus) < 2:
+            continue
+        if not _derived(machine) or any(gpu.vendor != "AMD" for gpu in machine.gpus):
+            continue
+        ours = {gpu.bus_id for gpu in machine.gpus}
+        other = next((m for m in joined if ours == {gpu.bus_id for gpu in m.gpus}), None)
+        if other:
+            text = f"XGMI in {other.sources[0]}, PCIe paths only in {machine.sources[0]}."
+            yield seen("xgmi-unused", text)
+        elif all(map(has_xgmi, machine.gpus)):
+            ids = listed(gpu.model or gpu.device_id for gpu in machine.gpus)
+            yield suspected("xgmi-unused", f"{ids} without XGMI in {machine.sources[0]}.")
+    for log in facts.logs:
+        pcie = {path.type for path in log.paths} & {"PHB", "SYS", "PIX", "PXB", "NODE"}
+        if log.library == "rccl" and pcie and not {path.type for path in log.paths} - pcie:
+            for machine in joined:
+                if may_be_same(identity(facts, log.source), identity(facts, machine.sources[0])):
+                    text = f"XGMI in {machine.sources[0]}, {listed(pcie)} in {log.source}."
+                    yield seen("xgmi-unused", text)
+
+
+def _has_xgmi_path(machine: Machine) -> bool:
+    return any(path.kind is PathKind.XGMI for path in machine.pairs)
+
+
+def amd_hops(facts: Facts) -> Iterator[Finding]:
+    """rocm-smi's table of hops or weights."""
+    for machine in facts.machines:
+        hops = {path.hops for path in machine.pairs if path.hops is not None}
+        weights = any(key.startswith("Weight to") for gpu in machine.gpus for key in gpu.facts)
+        amd = any(gpu.vendor == "AMD" for gpu in machine.gpus)
+        if amd and not _derived(machine) and (hops or weights):
+            said = f"hops {listed(sorted(hops))}" if hops else "weights"
+            text = f"{said} between GPUs ({machine.sources[0]}): classes of path, not links."
+            yield healthy("amd-hops-not-links", text)

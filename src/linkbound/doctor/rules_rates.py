@@ -1,0 +1,236 @@
+"""What matrices of bandwidths show: the slow device, the slow group, the slow arm (L3, M3)."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from linkbound.doctor.budget import pcie_bytes_per_s
+from linkbound.doctor.groups import fast_groups, slow_groups
+from linkbound.doctor.identity import identity, kinds, maps_of, may_be_same
+from linkbound.doctor.types import Facts, RateMatrix, Switch
+from linkbound.doctor.vocabulary import healthy, listed, seen, suspected
+from linkbound.evidence.types import Finding
+from linkbound.links.types import Operation, PairRate
+from linkbound.topology.types import PathKind
+from linkbound.units import format_rate
+
+_CLEARLY = 0.9
+"""Ten percent: more than the spread of these tools between two runs."""
+_ALIKE = 1.05
+_NEAREST = (PathKind.PIX, PathKind.PXB, PathKind.PHB, PathKind.NODE, PathKind.SYS)
+_NO_PCIE_BYTES_PER_S = 128e9
+"""Raw rate of Gen6 x16, one way: a rate above it is of no PCIe link."""
+_X16_BYTES_PER_S = (("Gen3", 15.754e9), ("Gen4", 31.508e9), ("Gen5", 63.015e9))
+_NORMAL = (0.75, 0.92)
+
+
+def _transfers(facts: Facts) -> Iterator[RateMatrix]:
+    """Matrices that peer access can have shaped, one way and both ways."""
+    for matrix in facts.matrices:
+        if matrix.switch is not Switch.DISABLED and len(matrix.gpus) > 1:
+            yield matrix
+
+
+def _refused(facts: Facts, matrix: RateMatrix) -> set[tuple[str, str]]:
+    """Pairs of the matrix's own file that are staged whatever its title says."""
+    return {
+        (one.src, one.dst)
+        for source, one in facts.access
+        if source == matrix.source and not one.granted
+    }
+
+
+def slower_than_staging(facts: Facts) -> Iterator[Finding]:
+    """Enabled clearly below disabled for the same pairs of one test."""
+    for on in facts.matrices:
+        refused = _refused(facts, on)
+        for off in facts.matrices if on.switch is Switch.ENABLED else ():
+            alike = (off.source, off.both_ways) == (on.source, on.both_ways)
+            if off.switch is not Switch.DISABLED or not alike:
+                continue
+            cells = off.cells
+            ratios = {
+                pair: rate / cells[pair]
+                for pair, rate in on.cells.items()
+                if pair in cells and pair not in refused
+            }
+            slow = [pair for pair, ratio in ratios.items() if ratio < _CLEARLY]
+            if slow and median(ratios.values()) < _CLEARLY:
+                worst = min(slow, key=lambda pair: ratios[pair])
+                text = (
+                    f"{len(slow)} of {len(ratios)} pairs are slower with peer access; "
+                    f"{worst[0]}->{worst[1]} {format_rate(on.cells[worst])} against "
+                    f"{format_rate(cells[worst])} staged ({on.source})."
+                )
+                yield seen("p2p-slower-than-staging", text)
+                break
+
+
+def one_slow_device(facts: Facts) -> Iterator[Finding]:
+    """One GPU below all others with every peer, both directions."""
+    for matrix in _transfers(facts):
+        refused = _refused(facts, matrix)
+        cells = {pair: rate for pair, rate in matrix.cells.items() if pair not in refused}
+        for gpu in matrix.gpus if len(matrix.gpus) > 2 else ():
+            own = [rate for pair, rate in cells.items() if gpu in pair]
+            rest = [rate for pair, rate in cells.items() if gpu not in pair]
+            whole = len(own) == 2 * (len(matrix.gpus) - 1)
+            if not (whole and rest) or max(rest) > _ALIKE * min(rest):
+                continue
+            if max(own) < min(rest) / _ALIKE:
+                text = (
+                    f"{gpu}: {format_rate(median(own))} with each peer, "
+                    f"{format_rate(median(rest))} among the others ({matrix.source})."
+                )
+                yield seen("one-slow-device", text)
+                if median(own) < 0.6 * median(rest):
+                    yield suspected("link-width-reduced", text)
+
+
+def near_slower(facts: Facts) -> Iterator[Finding]:
+    """Pairs of one group slower than pairs between groups: by labels, else by blocks."""
+    for matrix in _transfers(facts):
+        text = _near_by_label(facts, matrix)
+        groups = slow_groups(matrix.cells)
+        if text is None and groups and not any(maps_of(facts, matrix)):
+            inside, across = _inside_and_across(matrix, groups)
+            names = listed("{" + ", ".join(sorted(group)) + "}" for group in groups)
+            text = f"Inside {names} {format_rate(inside)}, between them {format_rate(across)}"
+        if text is None:
+            continue
+        yield seen("near-slower-than-far", f"{text} ({matrix.source}, {matrix.name}).")
+        granted = [one.granted for source, one in facts.access if source == matrix.source]
+        if not granted:
+            why = "who may access whom is not in the input"
+            yield suspected("p2p-not-granted", f"{text}; {why} ({matrix.source}).")
+        elif any(granted):
+            yield suspected("acs-redirect", f"{text}, with peer access ({matrix.source}).")
+
+
+def _near_by_label(facts: Facts, matrix: RateMatrix) -> str | None:
+    for machine in maps_of(facts, matrix):
+        paths = kinds(machine)
+        by_kind: dict[PathKind, list[float]] = {}
+        for pair, rate in matrix.cells.items():
+            if (kind := paths.get(pair)) in _NEAREST and kind is not None:
+                by_kind.setdefault(kind, []).append(rate)
+        order = [kind for kind in _NEAREST if kind in by_kind]
+        if len(order) > 1 and order[0] in (PathKind.PIX, PathKind.PXB):
+            near = median(by_kind[order[0]])
+            far = max((median(by_kind[kind]), kind) for kind in order[1:])
+            if near < _CLEARLY * far[0]:
+                rates = f"{format_rate(near)}, {far[1]} pairs {format_rate(far[0])}"
+                return f"{order[0]} pairs {rates} ({machine.sources[0]})"
+    return None
+
+
+def _inside_and_across(matrix: RateMatrix, groups: list[set[str]]) -> tuple[float, float]:
+    inside = [
+        rate
+        for (src, dst), rate in matrix.cells.items()
+        if any(src in group and dst in group for group in groups)
+    ]
+    across = [rate for rate in matrix.cells.values() if rate not in inside]
+    return median(inside), median(across)
+
+
+def two_groups(facts: Facts) -> Iterator[Finding]:
+    """Fast groups with slower pairs between them, and no map in the input."""
+    for matrix in _transfers(facts):
+        groups = fast_groups(matrix.cells)
+        if matrix.both_ways or not groups or any(maps_of(facts, matrix)):
+            continue
+        inside, across = _inside_and_across(matrix, groups)
+        names = listed("{" + ", ".join(sorted(group)) + "}" for group in groups)
+        text = f"{names}: {format_rate(inside)} inside, {format_rate(across)} across"
+        yield suspected("cross-socket-path", f"{text} ({matrix.source}); no map in the input.")
+
+
+def uniform(facts: Facts) -> Iterator[Finding]:
+    """All pairs alike and faster than any PCIe link: one NVLink domain."""
+    for matrix in _transfers(facts):
+        rates = list(matrix.cells.values())
+        limit = _NO_PCIE_BYTES_PER_S * (2 if matrix.both_ways else 1)
+        whole = len(rates) == len(matrix.gpus) * (len(matrix.gpus) - 1)
+        if whole and min(rates) > limit and max(rates) < _ALIKE * min(rates):
+            text = f"{len(rates)} pairs, {format_rate(min(rates))} to {format_rate(max(rates))}"
+            yield healthy("nvlink-whole", f"{text}, beyond any PCIe link ({matrix.source}).")
+
+
+def pcie_normal(facts: Facts) -> Iterator[Finding]:
+    """Rates at three quarters to nine tenths of a whole x16 link."""
+    for matrix in _transfers(facts):
+        if matrix.both_ways is False:
+            refused = _refused(facts, matrix)
+            rates = [rate for pair, rate in matrix.cells.items() if pair not in refused]
+            yield from _normal(rates, "Pairs of GPUs", matrix.source)
+    for source in dict.fromkeys(source for source, _ in facts.rates):
+        host = (Operation.HOST_TO_DEVICE, Operation.DEVICE_TO_HOST)
+        rates = [
+            rate.bytes_per_s
+            for name, rate in facts.rates
+            if name == source and rate.operation in host and rate.concurrency == "alone"
+        ]
+        yield from _normal(rates, "Host to GPU", source)
+
+
+def _normal(rates: list[float], what: str, source: str) -> Iterator[Finding]:
+    for generation, raw in _X16_BYTES_PER_S:
+        low, high = _NORMAL[0] * raw, _NORMAL[1] * raw
+        inside = [rate for rate in rates if low <= rate <= high]
+        if inside and 3 * len(inside) >= len(rates) and max(rates) <= high:
+            share = 100 * max(inside) / raw
+            text = f"{what} {format_rate(max(inside))}, {share:.0f} % of {generation} x16"
+            yield healthy("pcie-rate-normal", f"{text} ({source}).")
+
+
+def over_budget(facts: Facts) -> Iterator[Finding]:
+    """A rate above what the stated PCIe links can carry, on pairs without NVLink."""
+    for matrix in _transfers(facts):
+        for machine in facts.machines:
+            same = may_be_same(identity(facts, matrix.source), identity(facts, machine.sources[0]))
+            if not same or len(machine.gpus) != len(matrix.gpus):
+                continue
+            most = {
+                gpu.label: pcie_bytes_per_s(gpu.pcie) if gpu.pcie else None for gpu in machine.gpus
+            }
+            maps = [kinds(one) for one in maps_of(facts, matrix)]
+            for rate in matrix.rates:
+                limits = [most.get(rate.src), most.get(rate.dst)]
+                pair = (rate.src, rate.dst)
+                known = [paths[pair] for paths in maps if pair in paths]
+                if None in limits or not known or not set(known) <= set(_NEAREST):
+                    continue
+                limit = min(one for one in limits if one) * (2 if matrix.both_ways else 1)
+                if rate.bytes_per_s > 1.02 * limit:
+                    yield _exceeds(rate, limit, matrix.source, machine.sources[0])
+                    break
+
+
+def _exceeds(rate: PairRate, limit: float, source: str, stated: str) -> Finding:
+    text = (
+        f"{rate.src}->{rate.dst} {format_rate(rate.bytes_per_s)} ({source}), the stated link "
+        f"carries {format_rate(limit)} ({stated})."
+    )
+    return seen("link-budget-exceeded", text)
+
+
+def write_collapse(facts: Facts) -> Iterator[Finding]:
+    """All to one: writes far below one flow while reads hold."""
+    for source in dict.fromkeys(source for source, _ in facts.rates):
+        many = [rate for name, rate in facts.rates if name == source and rate.src == "others"]
+        single = [
+            rate.bytes_per_s
+            for matrix in facts.matrices
+            if matrix.source == source and not matrix.both_ways
+            for rate in matrix.rates
+        ]
+        writes = [rate.bytes_per_s for rate in many if "write" in rate.method]
+        reads = [rate.bytes_per_s for rate in many if "read" in rate.method]
+        if single and writes and reads:
+            one = median(single)
+            if min(writes) < 0.5 * one and median(reads) > 0.7 * one:
+                text = (
+                    f"All to one: writes {format_rate(min(writes))}, reads "
+                    f"{format_rate(median(reads))}, one flow {format_rate(one)} ({source})."
+                )
+                yield seen("posted-write-collapse", text)

@@ -1,0 +1,82 @@
+"""The finding codes with their words, from vocabulary.toml, and how a finding is made (M3)."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from linkbound.doctor.types import Place
+from linkbound.evidence.types import Finding, Level, Severity
+from linkbound.values import Value
+
+_LISTED = 8
+
+
+class Code(Value, frozen=True, kw_only=True):
+    """What a code means, whatever the input."""
+
+    severity: Severity
+    why: str
+    remedy: str
+    check: str | None = None
+    """What would show it; None for codes that are never suspected."""
+
+
+@cache
+def vocabulary() -> Mapping[str, Code]:
+    """Every code, in the order of the file."""
+    text = (files("linkbound.doctor") / "vocabulary.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[str, Code])
+
+
+def seen(code: str, text: str, *, why: str = "", remedy: str = "") -> Finding:
+    """A finding that the input proves; `text` holds the value and the place."""
+    return _finding(code, Level.SEEN, text, why, remedy)
+
+
+def healthy(code: str, text: str) -> Finding:
+    """What looks odd and is fine."""
+    return _finding(code, Level.HEALTHY, text, "", "")
+
+
+def suspected(code: str, text: str) -> Finding:
+    """What fits and is not shown; the remedy names the check that would show it."""
+    check = vocabulary()[code].check
+    if check is None:
+        raise ValueError(f"{code} is never suspected: vocabulary.toml has no check for it")
+    return _finding(code, Level.SUSPECTED, text, "", f"{check} {vocabulary()[code].remedy}")
+
+
+def _finding(code: str, level: Level, text: str, why: str, remedy: str) -> Finding:
+    entry = vocabulary()[code]
+    severity = entry.severity
+    if level is Level.SUSPECTED and severity is Severity.ERROR:
+        severity = Severity.WARNING
+    return Finding(
+        code=code,
+        level=level,
+        severity=Severity.INFO if level is Level.HEALTHY else severity,
+        seen=text,
+        why=why or entry.why,
+        remedy=remedy or entry.remedy,
+    )
+
+
+def listed(items: Iterable[object], most: int = _LISTED) -> str:
+    """`a, b, c and 5 more`: each item once, in order."""
+    words = list(dict.fromkeys(map(str, items)))
+    rest = len(words) - most
+    return ", ".join(words) if rest <= 0 else f"{', '.join(words[:most])} and {rest} more"
+
+
+def by_source(places: Iterable[Place]) -> str:
+    """`dmesg.txt:3, 7, 9`: the lines of each file."""
+    lines: dict[str, list[str]] = {}
+    for place in places:
+        lines.setdefault(place.source, []).extend([] if place.line is None else [str(place.line)])
+    return "; ".join(
+        source if not numbers else f"{source}:{listed(numbers)}"
+        for source, numbers in lines.items()
+    )
