@@ -14,7 +14,7 @@ from linkbound.report.types import Report
 
 _RECORD_ID = re.compile(r'"([0-9a-f]{64})"')
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_ON_THE_PAGE = ("evidence", "maps", "pairs")
+_ON_THE_PAGE = ("evidence", "maps", "pairs", "curves", "score", "fits", "splits")
 _CONTENTS = (
     ("verdict", "Verdict"),
     ("machine", "Machine"),
