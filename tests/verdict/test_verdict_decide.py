@@ -1,0 +1,282 @@
+"""Keep, reject, undecided: the table of the recorded pair, and each reason on a case of its own."""
+
+import msgspec
+import pytest
+from verdict_cases import ONE, PP2, TP2, TWO, case_on, fits, load, made, of_plan, spread
+
+from linkbound.evidence.study import Study
+from linkbound.links import Arm
+from linkbound.predict.types import Estimate, Forecast, TermKind
+from linkbound.splits.types import Split
+from linkbound.study.reading import read_machine_record
+from linkbound.verdict.compare import MIN_GAIN, answer
+from linkbound.verdict.decide import Case, decide
+from linkbound.verdict.types import Aim, Answer, Verdict
+
+KEEP, REJECT, UNDECIDED = Answer.KEEP, Answer.REJECT, Answer.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (1.05, 1.2, KEEP),
+        (1.0499, 1.2, UNDECIDED),
+        (0.9, 1.05, UNDECIDED),
+        (0.9, 1.0499, REJECT),
+        (1.06, 1.07, KEEP),
+        (0.5, 0.6, REJECT),
+        (0.5, 2.0, UNDECIDED),
+    ],
+)
+def test_three_answers_at_the_line(low: float, high: float, expected: Answer) -> None:
+    gain = Estimate(value=(low + high) / 2, low=low, high=high)
+    assert answer(gain) is expected
+    assert answer(msgspec.structs.replace(gain), 0.0) is answer(gain, min_gain=0.0)
+    assert MIN_GAIN == 0.05
+
+
+def test_a_stated_line() -> None:
+    gain = Estimate(value=1.2, low=1.15, high=1.25)
+    assert [answer(gain, line) for line in (0.0, 0.15, 0.2, 0.25, 0.3)] == [
+        KEEP,
+        KEEP,
+        UNDECIDED,
+        UNDECIDED,
+        REJECT,
+    ]
+
+
+def test_batch_1_the_slow_path_is_enough(h200_study: Study) -> None:
+    found = decide(case_on(h200_study, load(1024, 65, 1)))
+    assert of_plan(found, TP2, Arm.P2P).answer is KEEP
+    assert of_plan(found, TP2, Arm.STAGED).answer is KEEP
+    aims = [one.aim for one in of_plan(found, TP2, Arm.STAGED).comparisons]
+    # A single request leaves nothing for a second replica.
+    assert aims == [Aim.LATENCY]
+    assert found.answer is KEEP
+    assert found.plan is not None
+    assert found.plan.name == "tp2, p2p"
+    assert found.headline.startswith("1,024 in, 65 out, 1 at once: keep tp2, p2p. Kept: ")
+
+
+def test_batch_8_the_link_decides(h200_study: Study) -> None:
+    found = decide(case_on(h200_study, load(1024, 65, 8)))
+    assert of_plan(found, TP2, Arm.P2P).answer is KEEP
+    assert of_plan(found, TP2, Arm.STAGED).answer in (REJECT, UNDECIDED)
+    assert found.answer is KEEP
+
+
+def test_batch_32_two_copies_are_as_good(h200_study: Study) -> None:
+    found = decide(case_on(h200_study, load(1024, 65, 32)))
+    assert of_plan(found, TP2, Arm.STAGED).answer is REJECT
+    by_aim = {one.aim: one for one in of_plan(found, TP2, Arm.P2P).comparisons}
+    assert by_aim[Aim.LATENCY].answer is KEEP
+    assert by_aim[Aim.THROUGHPUT].answer is UNDECIDED
+    assert by_aim[Aim.THROUGHPUT].baseline.split == TWO
+    assert found.answer is UNDECIDED
+    assert found.plan is not None
+    assert found.plan.split == TWO
+    assert found.measurements
+    assert any("2 replicas" in one.what for one in found.measurements)
+
+
+def test_128_short_prompts_replicas_win_throughput(h200_study: Study) -> None:
+    found = decide(case_on(h200_study, load(128, 65, 128)))
+    for arm in (Arm.P2P, Arm.NCCL, Arm.STAGED):
+        by_aim = {one.aim: one for one in of_plan(found, TP2, arm).comparisons}
+        gain = by_aim[Aim.THROUGHPUT].gain
+        assert gain is not None
+        assert gain.value < 1
+        assert by_aim[Aim.THROUGHPUT].answer is not KEEP
+    assert found.answer is not KEEP
+    assert found.plan is not None
+    assert found.plan.split == TWO
+    staged = of_plan(found, TP2, Arm.STAGED)
+    assert staged.answer is REJECT
+    assert "replicas-better" in [reason.code for reason in staged.reasons]
+
+
+def test_every_reason_has_a_text_and_the_gains_are_inside_their_intervals(
+    h200_study: Study,
+) -> None:
+    for concurrency in (1, 8, 32):
+        found = decide(case_on(h200_study, load(1024, 65, concurrency)))
+        for one in found.plans:
+            for comparison in one.comparisons:
+                assert comparison.gain is not None
+                assert comparison.gain.low < comparison.gain.value < comparison.gain.high
+                assert comparison.reasons
+                assert all(reason.figures for reason in comparison.reasons)
+                assert all(reason.record_ids for reason in comparison.reasons)
+
+
+def test_on_the_desktop_only_the_split_holds_the_model(desktop_study: Study) -> None:
+    found = decide(case_on(desktop_study, load(1024, 65, 1), "5060ti-pair"))
+    assert found.answer is KEEP
+    codes = {reason.code for one in found.plans for reason in one.reasons}
+    assert codes == {"capacity-only"}
+    machine = read_machine_record(desktop_study, "5060ti-pair").machine
+    assert {gpu for one in found.plans for gpu in one.plan.placement.gpus} == {
+        gpu.key for gpu in machine.gpus if gpu.label != "GPU0"
+    }
+
+
+def codes(found: Verdict, split: Split, arm: Arm) -> list[str]:
+    return [reason.code for reason in of_plan(found, split, arm).reasons]
+
+
+def weights(value: float, share: float = 0.0) -> dict[TermKind, Estimate]:
+    return {TermKind.WEIGHTS: spread(value, share)}
+
+
+def case(*forecasts: Forecast, **options: object) -> Case:
+    held = tuple(dict.fromkeys(one.plan.split for one in forecasts))
+    options.setdefault("fits", tuple(fits(split) for split in held))
+    return Case(
+        load=forecasts[0].load,
+        forecasts=forecasts,
+        gain_error=0.02,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_replicas_better() -> None:
+    found = decide(
+        case(
+            made(ONE, weights(2.0)),
+            made(TWO, weights(1.0)),
+            made(TP2, weights(1.3), arm=Arm.P2P),
+        )
+    )
+    assert codes(found, TP2, Arm.P2P) == ["faster", "replicas-better"]
+    assert (found.answer, found.plan.split) == (REJECT, TWO)  # type: ignore[union-attr]
+    assert found.headline.endswith("do not split; run 2 replicas.")
+
+
+def test_a_second_gpu_that_makes_it_slower() -> None:
+    found = decide(case(made(ONE, weights(1.0)), made(TP2, weights(1.5), arm=Arm.STAGED)))
+    assert codes(found, TP2, Arm.STAGED) == ["second-gpu-slower"]
+    assert (found.answer, found.plan.split) == (REJECT, ONE)  # type: ignore[union-attr]
+    (reason,) = of_plan(found, TP2, Arm.STAGED).reasons
+    assert "is slower than one GPU, ~0.67x (0.65-0.68) its speed" in reason.text
+
+
+def test_a_gain_below_the_line_is_too_small() -> None:
+    found = decide(case(made(ONE, weights(1.01)), made(TP2, weights(1.0), arm=Arm.P2P)))
+    assert codes(found, TP2, Arm.P2P) == ["gain-too-small"]
+    assert found.answer is REJECT
+
+
+def test_a_gain_around_the_line_names_what_would_settle_it() -> None:
+    found = decide(case(made(ONE, weights(1.06)), made(TP2, weights(1.0), arm=Arm.P2P)))
+    assert codes(found, TP2, Arm.P2P) == ["within-error"]
+    assert found.answer is UNDECIDED
+    assert found.would_change == (
+        "A measured gain of tp2, p2p over one GPU outside 1.04-1.08x settles it.",
+    )
+    (wanted,) = found.measurements
+    assert wanted.what.startswith("One run each of tp2, p2p and one GPU")
+    assert wanted.command.startswith("linkbound ")
+
+
+@pytest.mark.parametrize(
+    ("direct_s", "staged_s", "code"),
+    [(1.0, 1.01, "link-does-not-matter"), (1.0, 1.5, "link-matters"), (1.0, 1.06, "link-unclear")],
+)
+def test_what_the_direct_link_is_worth(direct_s: float, staged_s: float, code: str) -> None:
+    def crossing(seconds: float) -> dict[TermKind, Estimate]:
+        return {
+            TermKind.WEIGHTS: spread(0.9, 0.3),
+            TermKind.CROSSINGS: spread(seconds - 0.9, 0.1),
+        }
+
+    found = decide(
+        case(
+            made(ONE, weights(2.0)),
+            made(TP2, crossing(direct_s), arm=Arm.P2P),
+            made(TP2, crossing(staged_s), arm=Arm.STAGED),
+        )
+    )
+    assert code in [reason.code for reason in found.reasons]
+    # Both arms do the same work: what is not known of it is no doubt about the link.
+    (reason,) = [one for one in found.reasons if one.code == code]
+    (gain,) = reason.figures
+    assert gain.low is not None
+    assert gain.high is not None
+    assert gain.high - gain.low < 0.3 * gain.value
+
+
+def test_a_split_is_kept_for_what_only_it_holds() -> None:
+    found = decide(
+        case(
+            made(TP2, weights(1.0), arm=Arm.P2P),
+            fits=(fits(ONE, fits=False), fits(TWO, fits=False), fits(TP2)),
+        )
+    )
+    assert codes(found, TP2, Arm.P2P) == ["capacity-only"]
+    assert found.answer is KEEP
+    assert found.reasons[0].text == (
+        "tp2 fits and leaves room for 10,000 tokens of cache; one GPU does not: "
+        "one GPU needs 40.0 GiB on GPU0, has 24.0 GiB."
+    )
+    (comparison,) = found.plans[0].comparisons
+    assert (comparison.aim, comparison.gain) == (Aim.CAPACITY, None)
+    assert comparison.baseline.placement.gpus == ("GPU0",)
+
+
+def test_a_split_is_kept_for_a_batch_that_only_it_holds() -> None:
+    found = decide(
+        case(
+            made(TP2, weights(1.0), arm=Arm.P2P, asked=load(100, 10, 64)),
+            fits=(fits(ONE, batch=20), fits(TWO, batch=40), fits(TP2, batch=90)),
+        )
+    )
+    assert codes(found, TP2, Arm.P2P) == ["capacity-only"]
+    assert found.reasons[0].text == (
+        "tp2 holds all 64 sequences at once; one GPU holds 20, the rest would wait."
+    )
+
+
+def test_where_nothing_fits_the_reason_is_the_headline() -> None:
+    asked = Case(
+        load=load(100, 10, 1),
+        forecasts=(),
+        fits=(fits(ONE, fits=False), fits(TP2, fits=False)),
+        gain_error=0.02,
+    )
+    found = decide(asked)
+    assert (found.answer, found.plan, found.plans) == (REJECT, None, ())
+    assert found.headline.startswith("100 in, 10 out, 1 at once: nothing here runs it. one GPU ")
+
+
+def test_a_plan_without_a_price_is_said() -> None:
+    text = "tp2, staged: No time is known for all_reduce of 8,192 bytes."
+    found = decide(case(made(ONE, weights(1.0)), unpriced=(text,)))
+    assert found.would_change == (text,)
+
+
+def test_the_best_smaller_plan_is_the_one_to_beat() -> None:
+    found = decide(
+        case(
+            made(ONE, weights(4.0)),
+            made(TP2, weights(1.5), arm=Arm.P2P),
+            made(PP2, weights(3.0), arm=Arm.P2P),
+            made(Split(tp=4), weights(1.49), arm=Arm.P2P),
+        )
+    )
+    (comparison,) = of_plan(found, Split(tp=4), Arm.P2P).comparisons
+    assert comparison.baseline.split == TP2
+    assert comparison.answer is REJECT
+    assert of_plan(found, TP2, Arm.P2P).answer is KEEP
+
+
+def test_the_fastest_of_the_kept_plans_is_chosen() -> None:
+    found = decide(
+        case(
+            made(ONE, weights(4.0)),
+            made(TP2, weights(2.0), arm=Arm.STAGED),
+            made(TP2, weights(1.5), arm=Arm.P2P),
+        )
+    )
+    assert found.plan is not None
+    assert found.plan.arm is Arm.P2P
