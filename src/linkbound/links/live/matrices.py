@@ -24,7 +24,7 @@ def render_links(rows: Sequence[LinkRow], labels: Sequence[str]) -> str:
     blocks = [
         *_rate_matrices(rows, labels, notes),
         *_host_table(rows, notes),
-        *_latency_tables(rows, labels, notes),
+        *_latency_table(rows, notes),
         *_piece_table(rows),
         *_together_table(rows),
         *_counter_table(rows),
@@ -192,9 +192,7 @@ def _host_table(rows: Sequence[LinkRow], notes: Footnotes) -> Iterator[str]:
     yield align(table)
 
 
-def _latency_tables(
-    rows: Sequence[LinkRow], labels: Sequence[str], notes: Footnotes
-) -> Iterator[str]:
+def _latency_table(rows: Sequence[LinkRow], notes: Footnotes) -> Iterator[str]:
     found = [row for row in rows if row.operation is Operation.LATENCY]
     methods = dict.fromkeys(row.method for row in found)
     if not methods:
@@ -206,7 +204,6 @@ def _latency_tables(
         counts = [len(row.samples_s) for row in cells.values()]
         shown = [_latency(cells.get(pair), notes) for pair in pairs]
         table.append((method, *shown, str(min(counts))))
-    assert labels
     yield align(table)
 
 

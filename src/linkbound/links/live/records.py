@@ -22,6 +22,8 @@ from linkbound.links.types import (
     PairLatency,
     PairRate,
 )
+from linkbound.topology.fingerprint import fingerprint
+from linkbound.topology.types import Machine
 from linkbound.values import Value
 
 METHOD = "linkbound links"
@@ -46,6 +48,26 @@ class Kept(Value, frozen=True, kw_only=True):
 
     row: LinkRow
     record_id: str
+
+
+def append_machine(study: Study, name: str, machine: Machine) -> tuple[str, str]:
+    """The machine that is measured, as the topology stage records one: record and fingerprint."""
+    identity = fingerprint(machine)
+    record = Record(
+        kind="topology.machine",
+        subject={"machine": name},
+        outcome=Measured(
+            values={
+                "machine": msgspec.to_builtins(machine),
+                "fingerprint": msgspec.to_builtins(identity),
+                "note": "measured live",
+                "recorded": False,
+            }
+        ),
+        method="linkbound.topology.probe",
+        machine=identity.id,
+    )
+    return study.append(record), identity.id
 
 
 def append_cell(study: Study, origin: Origin, row: LinkRow) -> Kept:

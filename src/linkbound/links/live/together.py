@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 
+from msgspec import structs
+
 from linkbound.links.live.cell import Cell
 from linkbound.links.live.rows import HOST, LinkRow
 from linkbound.links.live.speeds import checked_row, wrong_row
@@ -64,11 +66,7 @@ def together(station: Station, cell: Cell) -> Iterator[LinkRow]:
         if verdict.wrong:
             yield wrong_row(station, cell, verdict, group=row.group, concurrency=cell.name)
         else:
-            yield (
-                row
-                if row.samples_s
-                else without_figure(cell, station.arm, "no-valid-sample", "Gate failed.")
-            )
+            yield row if row.samples_s else structs.replace(row, reason=fields["reason"])
     gpus = dict.fromkeys(
         label for one in cell.members for label in (one.src, one.dst) if label != HOST
     )

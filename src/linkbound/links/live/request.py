@@ -1,0 +1,213 @@
+"""From a machine and what the user asked for to the jobs of a sweep, or why there are none (L1)."""
+
+from collections.abc import Mapping, Sequence
+
+from linkbound.errors import NothingToMeasure, UsageError
+from linkbound.evidence.child import child_environment
+from linkbound.links.live.cell import CopyJob, JobGpu
+from linkbound.links.live.contention import ContentionSet, contention_sets
+from linkbound.links.live.plan import (
+    DEFAULT_SIZES,
+    QUICK_SIZES,
+    Scope,
+    peer_cells,
+    size_range,
+    staged_cells,
+)
+from linkbound.links.live.sampling import Rule
+from linkbound.links.live.state import State
+from linkbound.links.live.tasks import METHODS, Method
+from linkbound.links.types import Arm
+from linkbound.topology.identifiers import cpus_of_list
+from linkbound.topology.types import Gpu, Machine
+from linkbound.units import parse_size_bytes
+from linkbound.values import Value
+
+LEAST_BYTES = 4
+MOST_BYTES = 16 * 1024**3
+QUICK_RULE = Rule(cap_s=0.4)
+
+
+class Asked(Value, frozen=True, kw_only=True):
+    """Options as the user wrote them; None and empty where not given."""
+
+    quick: bool = False
+    pairs: str | None = None
+    methods: str | None = None
+    begin: str | None = None
+    end: str | None = None
+    factor: int = 4
+
+
+def measurable(machine: Machine) -> tuple[Gpu, ...]:
+    """The GPUs that can be measured. Raises NothingToMeasure with what stands in the way."""
+    if not machine.gpus:
+        raise NothingToMeasure(
+            "No GPU was found on this host.",
+            why=" ".join(machine.notes) or "Links are measured between GPUs.",
+            hint="Read recorded measurements instead: linkbound study MODEL --machine h200-pair.",
+        )
+    foreign = [gpu.label for gpu in machine.gpus if gpu.vendor not in (None, "NVIDIA")]
+    gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid and gpu.label not in foreign)
+    if len(gpus) < 2:
+        seen = f"{len(gpus)} NVIDIA GPU can be measured here"
+        raise NothingToMeasure(
+            f"{seen}{f'; {len(foreign)} of other vendors are mapped only' if foreign else ''}.",
+            why="A link has two ends.",
+            hint="`linkbound topo` shows what is wired here.",
+        )
+    whole = tuple(gpu for gpu in gpus if not gpu.mig)
+    if len(whole) < 2:
+        raise NothingToMeasure(
+            f"MIG is on ({', '.join(gpu.label for gpu in gpus if gpu.mig)}).",
+            why="CUDA gives instances of MIG no peer access, and a process sees one of them.",
+            hint="Turn MIG off on at least two GPUs.",
+        )
+    return whole
+
+
+def to_scope(asked: Asked, machine: Machine, labels: Sequence[str]) -> Scope:
+    """Pairs, methods and sizes. Raises UsageError for what does not exist here."""
+    ranged = asked.begin is not None or asked.end is not None
+    return Scope(
+        pairs=to_pairs(asked.pairs, labels),
+        methods=to_methods(asked.methods),
+        sizes=_sizes(asked) if ranged else QUICK_SIZES if asked.quick else DEFAULT_SIZES,
+        quick=asked.quick,
+        both_ways_at_all_sizes=ranged,
+        nodes=numa_nodes(machine),
+    )
+
+
+def to_pairs(text: str | None, labels: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Ordered pairs of `0-1,2-3` (both ways each) or `0>1` (one way); all where none is given."""
+    if text is None:
+        return tuple((src, dst) for src in labels for dst in labels if src != dst)
+    pairs: list[tuple[str, str]] = []
+    for word in text.split(","):
+        one_way = ">" in word
+        ends = [_label(end, labels, word) for end in word.split(">" if one_way else "-")]
+        if len(ends) != 2 or ends[0] == ends[1]:
+            raise UsageError(
+                f"--pairs '{word}' is no pair.",
+                why="A pair is two different GPUs.",
+                hint="Write 0-1 for both ways, 0>1 for one way; several with commas.",
+            )
+        pairs.append((ends[0], ends[1]))
+        if not one_way:
+            pairs.append((ends[1], ends[0]))
+    return tuple(dict.fromkeys(pairs))
+
+
+def _label(text: str, labels: Sequence[str], word: str) -> str:
+    name = text.strip()
+    label = f"GPU{name}" if name.isdigit() else name
+    if label not in labels:
+        raise UsageError(
+            f"--pairs '{word}' names '{name}'.",
+            why=f"GPUs here are {', '.join(labels)}.",
+            hint="Use their numbers, as `linkbound topo` shows them.",
+        )
+    return label
+
+
+def to_methods(text: str | None) -> tuple[Method, ...]:
+    """Methods by name, or all."""
+    if text is None:
+        return tuple(Method)
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in tuple(Method)]
+    if unknown:
+        raise UsageError(
+            f"--methods: '{unknown[0]}' is no method.",
+            why=f"Methods are {', '.join(Method)}.",
+            hint="List them with linkbound links -l.",
+        )
+    return tuple(Method(name) for name in dict.fromkeys(names))
+
+
+def _sizes(asked: Asked) -> tuple[int, ...]:
+    begin = parse_size_bytes(asked.begin) if asked.begin is not None else LEAST_BYTES
+    end = parse_size_bytes(asked.end) if asked.end is not None else 1024**3
+    if not LEAST_BYTES <= begin <= end <= MOST_BYTES or asked.factor < 2:
+        raise UsageError(
+            f"Sizes from {begin:,} to {end:,} bytes by a factor of {asked.factor}.",
+            why=f"They go up from {LEAST_BYTES} bytes to at most 16 GiB, by a factor of 2 or more.",
+            hint="Write -b 4 -e 1G -f 4.",
+        )
+    return size_range(begin, end, asked.factor)
+
+
+def numa_nodes(machine: Machine) -> tuple[int | None, ...]:
+    """Nodes with processors, for host buffers; None alone where there is nothing to choose."""
+    nodes = tuple(node.index for node in machine.numa_nodes if node.cpus)
+    return nodes or (None,)
+
+
+def to_jobs(
+    machine: Machine, gpus: Sequence[Gpu], scope: Scope, asked: Asked
+) -> tuple[CopyJob, ...]:
+    """One job an arm: peer access is granted in one child and never in the other."""
+    used = {label for pair in scope.pairs for label in pair}
+    kept = [gpu for gpu in gpus if gpu.label in used]
+    sets: tuple[ContentionSet, ...] = contention_sets(machine, [gpu.label for gpu in kept])
+    if asked.pairs is not None:
+        sets = ()
+    named = tuple(JobGpu(label=gpu.label, uuid=gpu.uuid or "") for gpu in kept)
+    node_cpus = {
+        node.index: tuple(sorted(cpus_of_list(node.cpus or "") or ()))
+        for node in machine.numa_nodes
+    }
+    rule = QUICK_RULE if asked.quick else Rule()
+    cells = {Arm.P2P: peer_cells(scope, sets), Arm.STAGED: staged_cells(scope, sets)}
+    return tuple(
+        CopyJob(arm=arm, gpus=named, cells=found, rule=rule, node_cpus=node_cpus)
+        for arm, found in cells.items()
+        if found
+    )
+
+
+def job_environment() -> dict[str, str]:
+    """Everything of this process, with CUDA numbering GPUs as the driver's tools do.
+
+    NVLink multicast stays off whatever the libraries would choose.
+    """
+    off = {
+        "NCCL_NVLS_ENABLE": "0",
+        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+        "NVSHMEM_DISABLE_NVLS": "1",
+        "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+    }
+    return child_environment({**off, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+
+
+def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that can change what is measured; others may hold private things."""
+    prefixes = ("CUDA_", "NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_", "VLLM_ALLREDUCE_")
+    return {name: value for name, value in environment.items() if name.startswith(prefixes)}
+
+
+def refuse_busy(gpus: Sequence[Gpu], state: State) -> None:
+    """Raises UsageError where a process computes on one of the GPUs."""
+    busy = {gpu.label: state.others(gpu.uuid or "") for gpu in gpus}
+    named = [
+        f"{label} (processes {', '.join(map(str, pids))})" for label, pids in busy.items() if pids
+    ]
+    if named:
+        raise UsageError(
+            f"Busy: {'; '.join(named)}.",
+            why="Measurements beside other work say little about the link, and disturb that work.",
+            hint="Wait or stop them, or measure all the same with --busy-ok: rows are flagged.",
+        )
+
+
+def method_lines(machine: Machine | None) -> list[str]:
+    """Each method with what it does; with a machine, why it would be skipped."""
+    width = max(map(len, Method))
+    lines = []
+    for method, about in METHODS.items():
+        arm = "P2P on" if about.arm is Arm.P2P else "P2P off" if about.arm else "host link"
+        lines.append(f"{method.ljust(width)}  {arm.ljust(9)}  {about.text}")
+    if machine is not None and len(machine.gpus) < 2:
+        lines.append(f"All would be skipped: {len(machine.gpus)} GPUs are here, a pair is two.")
+    return lines
