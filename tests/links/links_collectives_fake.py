@@ -81,6 +81,7 @@ class FakeDevice:
 
     def __init__(self, fabric: Fabric, number: int) -> None:
         self.fabric = fabric
+        self.ordinal = number
         self.stream = number
         self.now_s = 0.0
         self.events: list[float] = []

@@ -25,6 +25,8 @@ _FIRST_TO_OVERLAP = 9
 class Device(Protocol):
     """All work goes to one stream of the device, in order; only `synchronize` waits."""
 
+    ordinal: int
+    """Its number among the visible devices."""
     stream: int
 
     def activate(self) -> None:
@@ -85,9 +87,8 @@ class CudaDevice:
     def __init__(self, name: str) -> None:
         self._driver = _import("cuda.bindings.driver")
         self._call("cuInit", 0)
-        find = "cuDeviceGetByPCIBusId" if ":" in name else "cuDeviceGet"
-        place = name.encode() if ":" in name else int(name)
-        self._device = self._call(find, place)
+        self._device = self._call(*_lookup(name))
+        self.ordinal = int(self._device)
         self._capability = self._read_capability()
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
         self.activate()
@@ -218,6 +219,11 @@ class CudaDevice:
                 hint="Read the driver's messages (dmesg, Xid).",
             )
         return results[0] if results else None
+
+
+def _lookup(name: str) -> tuple[str, bytes | int]:
+    """The driver's call that finds a device by PCI bus id, or by ordinal."""
+    return ("cuDeviceGetByPCIBusId", name.encode()) if ":" in name else ("cuDeviceGet", int(name))
 
 
 def build(file: str, defines: Mapping[str, int], architecture: str) -> bytes:

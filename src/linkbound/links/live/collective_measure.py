@@ -25,6 +25,8 @@ ENOUGH_SPREAD = 0.02
 """Coefficient of variation below which a few samples are enough."""
 PATIENCE_S = 1.0
 """Seconds that the samples of one cell may take in all."""
+LONG_S = 2e-3
+"""A call that takes longer needs no warm-up beyond the calls that verify and line up."""
 _WARM_UP = 4
 
 
@@ -68,7 +70,7 @@ class Work:
             wrong = self._verify(cell, seed, one, 1)
             if wrong.wrong:
                 return wrong
-            call_s = self._slowest(self._warm_up(one))
+            call_s = self._call_s(one)
         calls = self._calls.most_calls(calls_of(call_s))
         with self._launchable(cell, calls) as batch:
             samples = self._samples(batch, calls, calls * call_s)
@@ -118,15 +120,19 @@ class Work:
                     found.append(each.wrong(cell, seed, doublings, at))
         return _merged(self._exchange.all(found))
 
-    def _warm_up(self, one: Batch) -> float:
-        """Seconds of a call on the slowest rank here, after a first call that is not timed."""
-        one()
+    def _call_s(self, one: Batch) -> float:
+        """Seconds of a call on the slowest rank; a long one is not repeated to know it better."""
+        first_s = self._slowest(self._timed(one, 1))
+        return first_s if first_s > LONG_S else self._slowest(self._timed(one, _WARM_UP))
+
+    def _timed(self, one: Batch, times: int) -> float:
+        """Seconds of a call on the slowest rank here."""
         self._mark(0)
-        for _ in range(_WARM_UP):
+        for _ in range(times):
             one()
         self._mark(1)
         self._synchronize()
-        return max(self._between(number, 0, 1) for number in range(len(self._ranks))) / _WARM_UP
+        return max(self._between(number, 0, 1) for number in range(len(self._ranks))) / times
 
     def _samples(self, batch: Batch, calls: int, sample_s: float) -> tuple[float, ...]:
         """Seconds of one call, a sample a batch: the mean over all ranks, as nccl-tests."""

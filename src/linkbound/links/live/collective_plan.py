@@ -6,6 +6,7 @@ Arms follow each other family by family, so that drift of the machine does not l
 from collections.abc import Iterable, Sequence
 from itertools import product
 
+from linkbound.links.live.allreduce_symm import torch_is_installed
 from linkbound.links.live.collective_types import CollectiveJob, Family, Placement, Processes
 from linkbound.links.types import Arm, Launch, Operation
 from linkbound.topology.types import Gpu, Machine
@@ -18,8 +19,8 @@ OPERATIONS = (
     Operation.SEND_RECV,
     Operation.BROADCAST,
 )
-NET_MOST_BYTES = 64 * 1024**2
-"""Above, sockets take a second a call and tell nothing new."""
+NET_MOST_BYTES = 16 * 1024**2
+"""Above, time over sockets grows with the size alone, to half a second a call at 1 GiB."""
 _CONTROL_SIZES = 3
 
 
@@ -31,13 +32,16 @@ def plan_collectives(
     launches: Sequence[Launch] = (Launch.EAGER, Launch.GRAPH),
     *,
     operations: Sequence[Operation] = OPERATIONS,
-    families: Sequence[Family] = (Family.NCCL, Family.OWN),
+    families: Sequence[Family] | None = None,
     control: bool = True,
 ) -> tuple[CollectiveJob, ...]:
-    """Jobs for each group of GPU labels; `control` adds NCCL in one process at a few sizes.
+    """Jobs for each group of GPU labels; `control` adds NCCL in one process at a few sizes, where
+    that changes the path.
 
-    `p2p` and `nccl` open the same paths to NCCL: they are one job, of arm `p2p`.
+    All families that are installed run, unless some are named. `p2p` and `nccl` open the same
+    paths to NCCL: they are one job, of arm `p2p`.
     """
+    families = installed_families() if families is None else families
     wanted = dict.fromkeys(Arm.P2P if arm is Arm.NCCL else arm for arm in arms)
     jobs = []
     for group, family, arm in product(groups, families, wanted):
@@ -45,7 +49,7 @@ def plan_collectives(
             jobs += _jobs(machine, group, family, arm, sizes_bytes, launches, operations)
     if control and Family.NCCL in families:
         few = control_sizes(sizes_bytes)
-        for group, arm in product(groups, wanted):
+        for group, arm in product(groups, (arm for arm in wanted if arm is not Arm.NET)):
             jobs += _jobs(
                 machine,
                 group,
@@ -57,6 +61,11 @@ def plan_collectives(
                 Processes.ONE_FOR_ALL,
             )
     return tuple(jobs)
+
+
+def installed_families() -> tuple[Family, ...]:
+    """NCCL and our own kernels, and torch's where torch is."""
+    return tuple(each for each in Family if each is not Family.TORCH or torch_is_installed())
 
 
 def control_sizes(sizes_bytes: Sequence[int]) -> tuple[int, ...]:

@@ -12,7 +12,9 @@ from pathlib import Path
 import msgspec
 
 from linkbound.errors import LinkboundError
-from linkbound.links.live.allreduce_own import WAYS, OwnCalls
+from linkbound.links.live import allreduce_own, allreduce_symm
+from linkbound.links.live.allreduce_own import OwnCalls
+from linkbound.links.live.allreduce_symm import SymmCalls
 from linkbound.links.live.collective_buffers import RankBuffers
 from linkbound.links.live.collective_device import CudaDevice, Device
 from linkbound.links.live.collective_evidence import (
@@ -29,6 +31,9 @@ from linkbound.links.live.nccl_calls import NcclCalls
 from linkbound.links.live.nccl_library import Nccl, NcclLibrary
 from linkbound.links.live.rows import LinkRow
 from linkbound.values import Value
+
+_PEER_FACTS = {"path": "direct"}
+"""Kernels that load and store a peer's memory have no other path."""
 
 
 class Part(Value, frozen=True, kw_only=True):
@@ -93,11 +98,24 @@ def run_own(part: Part, ranks: Sequence[RankBuffers], exchange: Exchange) -> Non
     exchange.begin("mapping the memory of the peers")
     calls = OwnCalls(ranks[0], exchange, largest_bytes=max(part.job.sizes_bytes))
     work = Work(part.job, ranks, calls, exchange)
-    for cell in cells_of(part.job, WAYS):
+    for cell in cells_of(part.job, allreduce_own.WAYS):
         if calls.takes(cell):
             report = _measured(part.job, cell, work, exchange)
-            exchange.row(row_of(part.job, cell, report, {"path": "direct", "transport": "IPC"}))
+            exchange.row(row_of(part.job, cell, report, _PEER_FACTS | {"transport": "IPC"}))
             calls.require_arrival()
+
+
+def run_torch(part: Part, ranks: Sequence[RankBuffers], exchange: Exchange) -> None:
+    """All cells of a job by torch's symmetric memory."""
+    exchange.begin("the start of torch")
+    largest_bytes = max(part.job.sizes_bytes)
+    calls = SymmCalls(ranks[0], exchange, largest_bytes=largest_bytes)
+    work = Work(part.job, ranks, calls, exchange)
+    for cell in cells_of(part.job, allreduce_symm.WAYS):
+        if calls.takes(cell):
+            report = _measured(part.job, cell, work, exchange)
+            exchange.row(row_of(part.job, cell, report, _PEER_FACTS | {"transport": "VMM"}))
+    calls.close()
 
 
 def proven(job: CollectiveJob, cell: Cell, report: RankReport, evidence: Evidence) -> LinkRow:
@@ -119,17 +137,25 @@ def _measured(job: CollectiveJob, cell: Cell, work: Work, exchange: Exchange) ->
     return work.measure(cell, job.seed + cell.size_bytes)
 
 
+def run_part(part: Part, exchange: Exchange) -> None:
+    """The cells of a part on this host's GPUs."""
+    ranks = open_buffers(part, CudaDevice)
+    match part.job.family:
+        case Family.NCCL:
+            run_nccl(part, ranks, NcclLibrary(part.job.dtype), exchange)
+        case Family.OWN:
+            run_own(part, ranks, exchange)
+        case Family.TORCH:
+            run_torch(part, ranks, exchange)
+
+
 def main() -> int:
     """Run this process's part; 1 after a fault, which was said."""
     exchange = PipeExchange()
     part = msgspec.json.decode(exchange.read(), type=Part)
     exchange.process = part.process
     try:
-        ranks = open_buffers(part, CudaDevice)
-        if part.job.family is Family.OWN:
-            run_own(part, ranks, exchange)
-        else:
-            run_nccl(part, ranks, NcclLibrary(part.job.dtype), exchange)
+        run_part(part, exchange)
     except LinkboundError as error:
         exchange.fault(str(error))
         return 1

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import msgspec
 
+from linkbound.errors import MissingExtra
 from linkbound.evidence.child import MULTICAST_GUARDS, child_environment
 from linkbound.evidence.types import Finding, Level, Severity
 from linkbound.links.arms import nccl_environment
+from linkbound.links.live import nccl_library
 from linkbound.links.live.collective_evidence import last_words, log_environment, read_logs
 from linkbound.links.live.collective_types import CollectiveJob, Family
 from linkbound.links.live.jobs import End, JobResult, run_job
@@ -67,6 +69,8 @@ def run_one(
     on_begin: Callable[[str], None] | None = None,
 ) -> CollectiveResult:
     """Run one job in a child of its own, in the environment of its arm."""
+    if job.family is Family.NCCL and not nccl_library.candidates():
+        return _not_run(job, nccl_library.missing())
     with tempfile.TemporaryDirectory(prefix="linkbound-nccl-") as folder:
         environment = environment_of(job, Path(folder))
         ended = run_job(
@@ -87,6 +91,27 @@ def run_one(
         stuck=ended.stuck,
         duration_s=ended.duration_s,
         environment=environment,
+    )
+
+
+def _not_run(job: CollectiveJob, error: MissingExtra) -> CollectiveResult:
+    finding = Finding(
+        code="nccl-missing",
+        level=Level.SEEN,
+        severity=Severity.WARNING,
+        seen=error.seen,
+        why=error.why,
+        remedy=error.hint,
+    )
+    return CollectiveResult(
+        job=job,
+        rows=(),
+        findings=(finding,),
+        log="",
+        end=End.DONE,
+        stuck=False,
+        duration_s=0.0,
+        environment={},
     )
 
 

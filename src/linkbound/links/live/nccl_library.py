@@ -6,7 +6,7 @@ No other package is between: what is timed is NCCL alone. Handles and pointers a
 import ctypes
 import ctypes.util
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -96,7 +96,6 @@ class NcclLibrary:
         self._library, self.path = _load()
         self._cells: list[ctypes.c_void_p] = []
         self._dtype = _DTYPES[dtype]
-        _declare(self._library)
         number = ctypes.c_int()
         self._call("ncclGetVersion", ctypes.byref(number))
         self.version = version_text(number.value)
@@ -210,20 +209,33 @@ def library_paths(site_packages: Path) -> tuple[Path, ...]:
     )
 
 
-def _load() -> tuple[ctypes.CDLL, str]:
+def candidates() -> tuple[str, ...]:
+    """Where NCCL may be loaded from on this host, in order; nothing is loaded."""
     wheels = library_paths(Path(sysconfig.get_paths()["purelib"]))
     system = ctypes.util.find_library("nccl")
-    tried = []
-    for candidate in (*map(str, wheels), *([system] if system else [])):
-        try:
-            return ctypes.CDLL(candidate), candidate
-        except OSError as error:
-            tried.append(f"{Path(candidate).name}: {error}")
-    raise MissingExtra(
+    return (*map(str, wheels), *([system] if system else []))
+
+
+def missing(tried: Sequence[str] = ()) -> MissingExtra:
+    """The error of a host without a usable NCCL, with what was tried."""
+    return MissingExtra(
         "NCCL was not found" + (f" ({'; '.join(tried)})." if tried else "."),
         why="Collectives over NCCL cannot be timed without its library, libnccl.so.2.",
         hint="Install the wheel nvidia-nccl-cu13 (or -cu12), torch, or the system's NCCL.",
     )
+
+
+def _load() -> tuple[ctypes.CDLL, str]:
+    tried = []
+    for candidate in candidates():
+        try:
+            library = ctypes.CDLL(candidate)
+            _declare(library)
+        except (OSError, AttributeError) as error:
+            tried.append(f"{Path(candidate).name}: {error}")
+        else:
+            return library, candidate
+    raise missing(tried)
 
 
 def _declare(library: ctypes.CDLL) -> None:
