@@ -57,3 +57,7 @@ class SchedulerRules(Value, frozen=True, kw_only=True):
     direct_all_reduce_limit_bytes: int
     """Messages from this size on go through NCCL instead of the engine's own all-reduce."""
     source: str
+    preemption: str | None = None
+    """What happens to running sequences when the cache is full; None where it is not known."""
+    set_by: tuple[str, ...] = ()
+    """Flags that the adapter passes so that these limits hold; empty where they are defaults."""

@@ -1,0 +1,318 @@
+"""`linkbound serve`: a real engine under real load, splits and arms in turn (P2, D2)."""
+
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
+from linkbound.errors import InputError, LinkboundError, UsageError
+
+if TYPE_CHECKING:
+    from linkbound.serve.compare_runs import Difference, Row
+    from linkbound.serve.contenders import ServeRun
+    from linkbound.serve.engines.types import Engine
+    from linkbound.serve.load_types import ClientLimit, TraceEntry
+
+SCHEMA = "linkbound.serve"
+VERSION = 1
+# A prompt's template and the engine's own tokens come on top of what is asked.
+CONTEXT_MARGIN = 64
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.command("serve")
+@click.argument("model", required=False)
+@click.option("--engine", "engine_name", default="vllm", show_default=True, help="See --list.")
+@click.option("--list", "list_engines", is_flag=True, help="List engines, arms, scheduler rules.")
+@click.option("--split", "splits", multiple=True, help="one, tp2, pp2, x2; repeatable [one].")
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    type=click.Choice(["p2p", "nccl", "staged", "net"]),
+    help="How GPUs of a split may talk; repeatable [p2p].",
+)
+@click.option("--rate", "rates", metavar="LIST", help="Requests a second, open loop: 1,4,16.")
+@click.option("--burstiness", type=_POSITIVE, help="Gamma gaps for --rate: 1 is Poisson.")
+@click.option("--concurrency", metavar="LIST", help="Requests at once, closed loop: 1,32.")
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(path_type=Path),
+    help="Replay arrivals and lengths of this file of JSON lines.",
+)
+@click.option("--requests", default=100, show_default=True, type=click.IntRange(1, 10**6))
+@click.option("--prompt", default=1024, show_default=True, type=click.IntRange(1, 10**7))
+@click.option("--output", default=128, show_default=True, type=click.IntRange(1, 10**6))
+@click.option(
+    "--repeats", default=2, show_default=True, type=click.IntRange(1, 1000), help="Turns."
+)
+@click.option("--slo", help="What a good request keeps: ttft=200ms,tpot=20ms,e2e=5s.")
+@click.option("--warm-up", default=2, show_default=True, type=click.IntRange(0, 10**4))
+@click.option(
+    "--limit",
+    "limit_s",
+    default=300.0,
+    show_default=True,
+    type=_POSITIVE,
+    help="Seconds that a request may take.",
+)
+@click.option(
+    "--ready-limit",
+    "ready_limit_s",
+    default=600.0,
+    show_default=True,
+    type=_POSITIVE,
+    help="Seconds that a start may take.",
+)
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0, 10**9))
+@click.option("--vocabulary", default="100,512", show_default=True, help="Range of token ids.")
+@click.option("--gpus", help="Ordinals in rank order: 0,1. Needed to split over GPUs.")
+@click.option("--sequences", type=click.IntRange(1, 10**5), help="At once in a server [its rule].")
+@click.option("--dummy-weights", is_flag=True, help="Random weights, where the engine can.")
+@click.option("--program", help="Program to start instead of the engine's usual one.")
+@click.option("--extra", multiple=True, help="One more flag for the engine; repeatable.")
+@click.option("--url", "urls", multiple=True, help="Address of a running server; repeatable.")
+@click.option("--label", help="What was started at --url.")
+@click.option("--allow-multicast", is_flag=True, help="Leave NVLink multicast to the engine.")
+@click.option("-C", "--study", "path", type=click.Path(path_type=Path), help="Study file.")
+@click.option("--dry-run", is_flag=True, help="Show every command and environment; start nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(
+    model: str | None,
+    engine_name: str,
+    list_engines: bool,
+    path: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Load MODEL on an engine, in every split and arm, and compare them.
+
+    Records go into NAME.linkbound here, or into -C FILE; the same command again goes on.
+    """
+    from linkbound.serve.engines import ENGINES
+    from linkbound.serve.engines.listing import render_engines
+
+    if list_engines:
+        click.echo(render_engines(ENGINES.values()))
+        return
+    if engine_name not in ENGINES:
+        raise UsageError(
+            f"There is no engine '{engine_name}'.",
+            why="Each has an adapter of its own.",
+            hint=f"Take one of {', '.join(ENGINES)}.",
+        )
+    run = _plan(model, ENGINES[engine_name], asked)
+    if dry_run:
+        _show_launches(run)
+        return
+    _serve(run, path or Path(f"{Path(run.model).stem or 'serve'}.linkbound"), as_json)
+
+
+def _plan(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
+    from linkbound.serve.contenders import ServeRun
+    from linkbound.serve.plan import LoadWords, parse_slo, plan_cells, plan_contenders
+
+    if model is None or engine.starts == bool(asked["urls"]):
+        raise UsageError(
+            "serve needs a MODEL, and an address exactly where the engine is `external`.",
+            why="Other engines are started here, on a port of this host.",
+            hint="Write: linkbound serve MODEL --engine vllm --split tp2 --gpus 0,1 --rate 1,4, "
+            "or: linkbound serve MODEL --engine external --url http://127.0.0.1:8000 --rate 1,4",
+        )
+    names = ("rates", "burstiness", "concurrency", "requests", "vocabulary", "warm_up", "limit_s")
+    words = LoadWords(
+        trace=_read_trace(asked["trace_file"]),
+        prompt_tokens=asked["prompt"],
+        output_tokens=asked["output"],
+        seed=asked["seed"],
+        **{name: asked[name] for name in names},
+    )
+    cells = plan_cells(words)
+    lengths = [(entry.prompt_tokens, entry.output_tokens) for entry in words.trace]
+    lengths.append((words.prompt_tokens, words.output_tokens))
+    rule = engine.rules.max_sequences if engine.rules else 256
+    return ServeRun(
+        engine=engine.name,
+        model=model,
+        contenders=plan_contenders(
+            asked["splits"], asked["arms"], asked["label"], external=not engine.starts
+        ),
+        cells=cells,
+        repeats=asked["repeats"],
+        devices=_devices(asked["gpus"]),
+        urls=tuple(url.rstrip("/") for url in asked["urls"]),
+        slo=parse_slo(asked["slo"]),
+        context_tokens=max(map(sum, lengths)) + CONTEXT_MARGIN,
+        sequences=asked["sequences"] or rule,
+        dummy_weights=asked["dummy_weights"],
+        program=asked["program"],
+        extra=asked["extra"],
+        ready_limit_s=asked["ready_limit_s"],
+        allow_multicast=asked["allow_multicast"],
+    )
+
+
+def _read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":
+    from linkbound.serve.arrivals import parse_trace
+
+    if file is None:
+        return ()
+    try:
+        return parse_trace(file.read_bytes(), str(file))
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be read ({error.strerror}).",
+            why="It was named as a trace.",
+            hint="Check the path.",
+        ) from error
+
+
+def _devices(text: str | None) -> tuple[int, ...]:
+    parts = [] if text is None else text.split(",")
+    if not all(part.strip().isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise UsageError(
+            f"--gpus '{text}' is no list of ordinals.",
+            why="Some engines read them as numbers, and each holds one rank.",
+            hint="Write --gpus 0,1, in the order that `nvidia-smi` shows.",
+        )
+    return tuple(map(int, parts))
+
+
+def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
+    from linkbound.evidence.study import Study
+    from linkbound.serve.compare_runs import comparison_record, differences_of, rows_of
+    from linkbound.serve.serving import held_records, run_serving
+
+    def say(text: str) -> None:
+        click.echo(printable(text), err=True)
+
+    with Study.open_or_create(path) as study:
+        say("client: measuring what it can follow, on a mock server")
+        run_serving(study, run, _client_limit(run), say)
+        rows = rows_of(held_records(study, run))
+        differences = differences_of(rows)
+        subject = {"engine": run.engine, "model": run.model}
+        record_id = study.append(comparison_record(rows, differences, subject))
+    if as_json:
+        _show_json(run, rows, differences, record_id)
+    else:
+        _show(rows, differences, record_id)
+    click.echo(f"Wrote {path}", err=True)
+    if not any(row.figures for row in rows):
+        raise LinkboundError(
+            "No cell has figures.",
+            why="Nothing can be compared.",
+            hint=f"See why: linkbound show -C {path} --kind serve.load",
+        )
+
+
+def _client_limit(run: "ServeRun") -> "ClientLimit":
+    from linkbound.serve.client_limit import measure_client_limit
+
+    # A closed loop's pace is the engine's: nothing says beforehand how much is enough.
+    asked = [
+        None if cell.rate_per_s is None else cell.rate_per_s * cell.output_tokens
+        for cell in run.cells
+    ]
+    known = [pace for pace in asked if pace is not None]
+    return measure_client_limit(
+        enough_chunks_per_s=max(known) if len(known) == len(asked) else None
+    )
+
+
+def _show_launches(run: "ServeRun") -> None:
+    from linkbound.serve.engines import ENGINES
+    from linkbound.serve.servers import Servers
+
+    launch = ENGINES[run.engine].launch
+    with tempfile.TemporaryDirectory(prefix="linkbound-serve-") as folder:
+        for contender in run.contenders:
+            click.echo(f"# {contender.name}")
+            plans = Servers(run, contender, Path(folder)).plans() if launch else ()
+            for plan in plans:
+                assert launch is not None
+                made = launch(plan)
+                if made.drop:
+                    click.echo(f"unset {' '.join(made.drop)}")
+                settings = [f"{name}={shlex.quote(one)}" for name, one in made.environment.items()]
+                click.echo(" ".join([*settings, shlex.join(made.argv)]))
+
+
+def _show(rows: "tuple[Row, ...]", differences: "tuple[Difference, ...]", record_id: str) -> None:
+    from linkbound.report.table import render_table
+
+    header = (
+        "cell",
+        "contender",
+        "n",
+        "tok/s",
+        "ttft p50",
+        "p99",
+        "tpot p50",
+        "p99",
+        "good",
+        "failed",
+        "drift",
+    )
+    click.echo(
+        "Times in ms from the schedule; medians of n repeats; drift: e2e p50, last on first."
+    )
+    for line in render_table(header, [_cells(row) for row in rows], left=2):
+        click.echo(line)
+    for one in differences:
+        if one.told_apart:
+            click.echo(
+                f"{one.cell}: {one.figure} of {one.contender} is {one.ratio:.2f} "
+                f"({one.low:.2f} to {one.high:.2f}) of {one.baseline}"
+            )
+    if differences and not any(one.told_apart for one in differences):
+        click.echo("No difference is larger than the spread between repeats.")
+    click.echo(f"record {record_id[:SHOWN_DIGITS]}")
+
+
+def _cells(row: "Row") -> tuple[str, ...]:
+    from linkbound.units import format_significant
+
+    def shown(figure: str, scale: float = 1.0) -> str:
+        found = row.figures.get(figure)
+        return "none" if found is None else format_significant(found.median * scale)
+
+    speed = row.figures.get("output_tokens_per_s")
+    if speed is None:
+        return (row.cell, row.contender, "0", *["none"] * 5, ", ".join(row.problems), "-", "-")
+    drift = row.figures["e2e_p50_s"].drift
+    times = [shown(name, 1e3) for name in ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s")]
+    return (
+        *(row.cell, row.contender, str(speed.n), shown("output_tokens_per_s"), *times),
+        *(
+            shown("goodput"),
+            f"{row.failed} of {row.requests}",
+            "-" if drift is None else f"{drift:+.1%}",
+        ),
+    )
+
+
+def _show_json(
+    run: "ServeRun",
+    rows: "tuple[Row, ...]",
+    differences: "tuple[Difference, ...]",
+    record_id: str,
+) -> None:
+    import msgspec
+
+    echo_json(
+        {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "engine": run.engine,
+            "model": run.model,
+            "record_id": record_id,
+            "rows": msgspec.to_builtins(rows),
+            "differences": msgspec.to_builtins(differences),
+        }
+    )

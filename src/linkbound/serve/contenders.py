@@ -1,0 +1,98 @@
+"""What is compared with what: splits in arms, their turns, and which numbers name a cell (P2)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from linkbound.links.types import Arm
+from linkbound.serve.load_types import Cell, Slo
+from linkbound.serve.path_types import PathAnswer
+from linkbound.splits.types import Split
+from linkbound.values import Value
+
+
+class Contender(Value, frozen=True, kw_only=True):
+    """A split in an arm."""
+
+    split: Split
+    arm: Arm | None
+    """None where nothing is split, and for a server that somebody else started."""
+    label: str | None = None
+    """What the user calls a server that somebody else started."""
+
+    @property
+    def name(self) -> str:
+        """`tp2 staged`, `one GPU`, the label of an external server."""
+        if self.label is not None:
+            return self.label
+        return self.split.name if self.arm is None else f"{self.split.name} {self.arm}"
+
+
+class ServeRun(Value, frozen=True, kw_only=True):
+    """Everything that was asked of one comparison."""
+
+    engine: str
+    model: str
+    contenders: tuple[Contender, ...]
+    cells: tuple[Cell, ...]
+    repeats: int
+    devices: tuple[int, ...] = ()
+    """Ordinals in rank order; empty: the engine sees what it sees."""
+    urls: tuple[str, ...] = ()
+    """Of servers that somebody else started."""
+    slo: Slo | None = None
+    context_tokens: int
+    sequences: int
+    dummy_weights: bool = False
+    program: str | None = None
+    extra: tuple[str, ...] = ()
+    ready_limit_s: float = 600.0
+    allow_multicast: bool = False
+    machine: str | None = None
+    """Fingerprint of the host; None where it was not asked."""
+
+
+def turns(contenders: Sequence[Contender], repeats: int) -> Iterator[tuple[int, Contender]]:
+    """(repeat, contender) in the order ABBA: what drifts slowly meets every contender alike."""
+    for repeat in range(repeats):
+        order = contenders if repeat % 2 == 0 else tuple(reversed(contenders))
+        for contender in order:
+            yield repeat, contender
+
+
+def cell_subject(run: ServeRun, contender: Contender, cell: Cell, repeat: int) -> Mapping[str, Any]:
+    """The dimensions that name a cell among the records of its kind."""
+    return {
+        "engine": run.engine,
+        "model": run.model,
+        "contender": contender.name,
+        "split": contender.split.name,
+        "arm": None if contender.arm is None else contender.arm.value,
+        "cell": cell.name,
+        "arrival": cell.arrival.value,
+        "rate_per_s": cell.rate_per_s,
+        "concurrency": cell.concurrency,
+        "burstiness": cell.burstiness,
+        "requests": cell.requests,
+        "prompt_tokens": cell.prompt_tokens,
+        "output_tokens": cell.output_tokens,
+        "seed": cell.seed,
+        "repeat": repeat,
+    }
+
+
+def reseeded(cell: Cell, number: int, repeat: int) -> Cell:
+    """The cell of this repeat: new prompts for each, arrivals alike, all contenders the same."""
+    return msgspec.structs.replace(cell, seed=cell.seed * 1_000 + number, repeat=repeat)
+
+
+def breaks_arm(arm: Arm | None, answer: PathAnswer) -> bool:
+    """Whether the proven path is another than the arm is there to take."""
+    match arm:
+        case None:
+            return False
+        case Arm.P2P | Arm.NCCL:
+            return answer is PathAnswer.STAGED
+        case Arm.STAGED | Arm.NET:
+            return answer in (PathAnswer.DIRECT, PathAnswer.MIXED)

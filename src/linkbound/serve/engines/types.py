@@ -1,0 +1,103 @@
+"""What an engine's adapter says: how it starts, how it is heard, what each arm does to it (P2)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from linkbound.links.types import Arm
+from linkbound.serve.process import Launch
+from linkbound.serve.types import SchedulerRules
+from linkbound.splits.types import Split
+from linkbound.values import Value
+
+
+class ServerPlan(Value, frozen=True, kw_only=True):
+    """One server to start: one replica of a split on its GPUs."""
+
+    model: str
+    split: Split
+    """Of one replica: its own `replicas` is 1."""
+    arm: Arm | None
+    """None where nothing is split."""
+    devices: tuple[int, ...]
+    """Ordinals in rank order; empty where the host has no GPU."""
+    port: int
+    folder: str
+    """Where files of this start may lie."""
+    context_tokens: int
+    sequences: int
+    dummy_weights: bool = False
+    program: str | None = None
+    """Another program than the engine's usual one."""
+    extra: tuple[str, ...] = ()
+    """Flags of the user, last on the command line."""
+    allow_multicast: bool = False
+
+
+class ArmSwitch(Value, frozen=True, kw_only=True):
+    """What an arm sets in an engine. All consumers of peer-to-peer, never one variable."""
+
+    environment: Mapping[str, str] = {}
+    flags: tuple[str, ...] = ()
+    switches_off: tuple[str, ...] = ()
+    """Consumers of peer-to-peer that it turns off, in words."""
+    cannot: tuple[str, ...] = ()
+    """What it leaves open, because the engine has no switch for it."""
+    impossible: str | None = None
+    """Why this engine has no such arm."""
+
+
+class Flag(Value, frozen=True, kw_only=True):
+    """A flag or variable that is not in every version."""
+
+    name: str
+    versions: str
+    """`from 0.25`, `to 2.30.4`, `from 2026-04`."""
+    meaning: str
+
+
+class Proof(Value, frozen=True, kw_only=True):
+    """A line of the log or a metric, and what it proves."""
+
+    seen: str
+    proves: str
+
+
+class Engine(Value, frozen=True, kw_only=True):
+    """One adapter. `launch` turns a plan into a command; all else is data for lists and docs."""
+
+    name: str
+    title: str
+    verified: tuple[str, ...]
+    """Versions that this adapter was run against; none: it is `unverified`."""
+    starts: bool = True
+    """False: somebody else started it, only its address is known."""
+    launch: Callable[[ServerPlan], Launch] | None = None
+    health: str
+    """Path that answers 200 once it is ready."""
+    ready: str
+    """How readiness is seen, and what is seen before."""
+    death: str
+    """How death and a hang are seen."""
+    metrics: str | None
+    """Path of its counters; None: it has none."""
+    chat: bool = False
+    """It takes no token ids: asked by chat, with words; the prompt's length is what it counts."""
+    extra: Mapping[str, Any] = {}
+    """Fields of a request that fix the output's length and keep the prefix cache out."""
+    fixed_length: bool
+    """Whether those fields make every answer as long as asked."""
+    model_name: str | None = None
+    """Name to ask for; None: the model as it was given."""
+    dummy_weights: str
+    """How to run without real weights."""
+    arms: Mapping[Arm, ArmSwitch]
+    splits: str
+    """Splits that the adapter can start, in words."""
+    flags: tuple[Flag, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    rules: SchedulerRules | None
+    """None: no rules are known."""
+
+    @property
+    def is_verified(self) -> bool:
+        return bool(self.verified)

@@ -1,0 +1,136 @@
+"""vLLM (`vllm serve`): tensor, pipeline and expert parallel; own all-reduce over peer memory."""
+
+import json
+
+from linkbound.links.types import Arm
+from linkbound.serve.engines.switches import DECIDED, arm_environment, refuse, switch_for
+from linkbound.serve.engines.types import ArmSwitch, Engine, Flag, Proof, ServerPlan
+from linkbound.serve.process import Launch
+from linkbound.serve.types import SchedulerRules
+
+MAX_BATCHED_TOKENS = 8192
+# The fused all-reduce of FlashInfer is a pass of the compiler, not a communicator.
+_NO_FUSION = json.dumps({"pass_config": {"fuse_allreduce_rms": False}})
+_NCCL_ONLY = ("--disable-custom-all-reduce", "--compilation-config", _NO_FUSION)
+_NO_OWN = {
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+    "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
+    "VLLM_USE_NCCL_SYMM_MEM": "0",
+}
+_OWN = (
+    "custom all-reduce (CUDA IPC)",
+    "torch symmetric memory",
+    "FlashInfer's fused all-reduce",
+    "NCCL symmetric memory",
+)
+ARMS = {
+    Arm.P2P: ArmSwitch(
+        environment={"VLLM_SKIP_P2P_CHECK": "0", "VLLM_ALLREDUCE_USE_SYMM_MEM": "0"},
+        switches_off=("torch symmetric memory: it would use NVLink multicast",),
+        cannot=("which all-reduce a call takes is vLLM's choice by size",),
+    ),
+    Arm.NCCL: ArmSwitch(environment=_NO_OWN, flags=_NCCL_ONLY, switches_off=_OWN),
+    Arm.STAGED: ArmSwitch(
+        environment=_NO_OWN,
+        flags=_NCCL_ONLY,
+        switches_off=(*_OWN, "NCCL's peer-to-peer transport"),
+    ),
+    Arm.NET: ArmSwitch(
+        environment=_NO_OWN,
+        flags=_NCCL_ONLY,
+        switches_off=(*_OWN, "NCCL's peer-to-peer transport", "NCCL's shared memory"),
+    ),
+}
+
+
+def launch(plan: ServerPlan) -> Launch:
+    """The command and environment of one replica."""
+    refuse(plan, "vLLM", experts=True)
+    switch = switch_for("vLLM", ARMS, plan)
+    split = plan.split
+    environment = {"VLLM_NO_USAGE_STATS": "1", **arm_environment(plan, switch)}
+    if split.stage_layers is not None:
+        environment["VLLM_PP_LAYER_PARTITION"] = ",".join(map(str, split.stage_layers))
+    if plan.dummy_weights:
+        environment["HF_HUB_OFFLINE"] = "1"
+    dummy = ("--load-format", "dummy", "--skip-tokenizer-init") if plan.dummy_weights else ()
+    return Launch(
+        argv=(
+            *(plan.program or "vllm", "serve", plan.model),
+            *("--host", "127.0.0.1", "--port", str(plan.port)),
+            *("--tensor-parallel-size", str(split.tp)),
+            *("--pipeline-parallel-size", str(split.pp)),
+            *(("--enable-expert-parallel",) if split.ep > 1 else ()),
+            *("--max-model-len", str(plan.context_tokens)),
+            *("--max-num-seqs", str(plan.sequences)),
+            *("--max-num-batched-tokens", str(MAX_BATCHED_TOKENS)),
+            "--no-enable-prefix-caching",
+            *dummy,
+            *switch.flags,
+            *plan.extra,
+        ),
+        environment=environment,
+        drop=DECIDED,
+    )
+
+
+ENGINE = Engine(
+    name="vllm",
+    title="vLLM",
+    verified=(),
+    launch=launch,
+    health="/health",
+    ready="/health answers 200; the port opens only after the model is loaded, 80 to 95 s for 8B",
+    death="/health answers 503 when the engine core is dead; a hang leaves requests unanswered",
+    metrics="/metrics",
+    extra={"ignore_eos": True},
+    fixed_length=True,
+    dummy_weights="a folder with config.json alone: --load-format dummy --skip-tokenizer-init "
+    "(vocabulary of at least 10,000)",
+    arms=ARMS,
+    splits="tp, pp (stages of stated layers), ep = tp; replicas as servers behind a balancer",
+    flags=(
+        Flag(
+            name="--device-ids",
+            versions="from 0.25",
+            meaning="order of devices; CUDA_VISIBLE_DEVICES is used here: every version has it",
+        ),
+        Flag(
+            name="VLLM_ALLREDUCE_USE_FLASHINFER",
+            versions="from 0.33",
+            meaning="before, the pass fuse_allreduce_rms alone decides: both are set",
+        ),
+        Flag(
+            name="VLLM_SKIP_P2P_CHECK",
+            versions="default 1",
+            meaning="1 takes the driver's word for the first peer only; 0 tests copies by IPC",
+        ),
+    ),
+    proofs=(
+        Proof(
+            seen="Using ['CUSTOM', ...] all-reduce backends ... for group 'tp:0'",
+            proves="which ways are enabled, in order; not which one a call takes",
+        ),
+        Proof(
+            seen="Registering N cuda graph addresses",
+            proves="custom all-reduce is live inside CUDA graphs: peer memory is used",
+        ),
+        Proof(
+            seen="Custom allreduce is disabled because ...",
+            proves="only NCCL carries tensor-parallel data, and why",
+        ),
+        Proof(seen="vLLM is using nccl==V", proves="the NCCL version, and more than one GPU"),
+        Proof(seen="vllm:num_preemptions_total", proves="the cache was full during the load"),
+        Proof(seen="GPU KV cache size: N tokens", proves="how many tokens of cache there are"),
+    ),
+    rules=SchedulerRules(
+        engine="vllm",
+        max_batched_tokens=MAX_BATCHED_TOKENS,
+        max_sequences=256,
+        graph_sizes=(),
+        direct_all_reduce_limit_bytes=8 * 1024 * 1024,
+        preemption="the last sequence is put back and computed again",
+        set_by=("--max-num-batched-tokens", "--max-num-seqs"),
+        source="limits as this adapter sets them; vLLM chooses its graph sizes and logs them",
+    ),
+)

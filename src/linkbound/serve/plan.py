@@ -1,0 +1,157 @@
+"""From words of a command line to what is run: cells, contenders, demands (P2)."""
+
+from collections.abc import Sequence
+
+from linkbound.errors import UsageError
+from linkbound.links.types import Arm
+from linkbound.serve.contenders import Contender
+from linkbound.serve.load_types import Arrival, Cell, Slo, TraceEntry
+from linkbound.splits.parse_split import parse_split
+from linkbound.units import parse_duration_s
+from linkbound.values import Value
+
+_SLO_HINT = "Write --slo ttft=200ms,tpot=20ms,e2e=5s; each may be left out."
+
+
+class LoadWords(Value, frozen=True, kw_only=True):
+    """What was asked of the load, as written."""
+
+    rates: str | None
+    burstiness: float | None
+    concurrency: str | None
+    trace: tuple[TraceEntry, ...] = ()
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+    vocabulary: str
+    warm_up: int
+    limit_s: float
+    seed: int
+
+
+def plan_cells(words: LoadWords) -> tuple[Cell, ...]:
+    """A cell for each rate, each concurrency and the trace. Raises UsageError where none is."""
+    cells = [
+        _cell(
+            words,
+            Arrival.POISSON if words.burstiness is None else Arrival.GAMMA,
+            rate_per_s=rate,
+            burstiness=words.burstiness or 1.0,
+        )
+        for rate in _numbers(words.rates, "--rate", 1e6)
+    ]
+    cells += [
+        _cell(words, Arrival.CLOSED, concurrency=int(count))
+        for count in _numbers(words.concurrency, "--concurrency", 100_000, whole=True)
+    ]
+    if words.trace:
+        requests = min(words.requests, len(words.trace))
+        cells.append(_cell(words, Arrival.TRACE, requests=requests, entries=words.trace))
+    if not cells:
+        raise UsageError(
+            "serve was given no load.",
+            why="Latency depends on how often requests come.",
+            hint="Write --rate 1,4,16 for an open loop, or --concurrency 8, or --trace FILE.",
+        )
+    return tuple(cells)
+
+
+def _cell(
+    words: LoadWords,
+    arrival: Arrival,
+    *,
+    requests: int | None = None,
+    rate_per_s: float | None = None,
+    burstiness: float = 1.0,
+    concurrency: int | None = None,
+    entries: tuple[TraceEntry, ...] = (),
+) -> Cell:
+    return Cell(
+        arrival=arrival,
+        requests=requests or words.requests,
+        rate_per_s=rate_per_s,
+        burstiness=burstiness,
+        concurrency=concurrency,
+        entries=entries,
+        prompt_tokens=words.prompt_tokens,
+        output_tokens=words.output_tokens,
+        vocabulary=_vocabulary(words.vocabulary),
+        warm_up=words.warm_up,
+        limit_s=words.limit_s,
+        seed=words.seed,
+    )
+
+
+def _numbers(text: str | None, option: str, most: float, whole: bool = False) -> list[float]:
+    if text is None:
+        return []
+    try:
+        found = [float(int(one) if whole else float(one)) for one in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < one <= most for one in found):
+        raise UsageError(
+            f"{option} '{text}' is not a list of numbers.",
+            why=f"Each must be above 0 and at most {most:,.0f}.",
+            hint=f"Write {option} 1,4,16.",
+        )
+    return list(dict.fromkeys(found))
+
+
+def _vocabulary(text: str) -> tuple[int, int]:
+    try:
+        low, high = (int(one) for one in text.split(","))
+    except ValueError:
+        low, high = 0, 0
+    if not 0 <= low < high <= 10**7:
+        raise UsageError(
+            f"--vocabulary '{text}' is no range of token ids.",
+            why="Prompts are drawn from it.",
+            hint="Write --vocabulary 100,512: from, and up to but without.",
+        )
+    return low, high
+
+
+def plan_contenders(
+    splits: Sequence[str], arms: Sequence[str], label: str | None, *, external: bool
+) -> tuple[Contender, ...]:
+    """Every split in every arm; what has nothing to split, once and without one."""
+    if external:
+        if splits or arms:
+            raise UsageError(
+                "--split and --arm have no effect on a server that is already running.",
+                why="They decide how it is started.",
+                hint="Say what was started with --label 'tp2 staged'.",
+            )
+        return (Contender(split=parse_split("one"), arm=None, label=label or "running server"),)
+    contenders: dict[Contender, None] = {}
+    for text in splits or ("one",):
+        split = parse_split(text)
+        alone = split.tp * split.pp * split.ep == 1
+        for arm in (None,) if alone else tuple(Arm(one) for one in arms) or (Arm.P2P,):
+            contenders[Contender(split=split, arm=arm)] = None
+    if arms and all(one.arm is None for one in contenders):
+        raise UsageError(
+            f"--arm {', '.join(arms)} has no effect: no split has two GPUs that talk.",
+            why="An arm decides how GPUs of one model talk to each other.",
+            hint="Add --split tp2 or --split pp2.",
+        )
+    return tuple(contenders)
+
+
+def parse_slo(text: str | None) -> Slo | None:
+    """`ttft=200ms,tpot=20ms,e2e=5s`. Raises UsageError."""
+    if text is None:
+        return None
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, separator, value = part.partition("=")
+        name = name.strip()
+        if name not in ("ttft", "tpot", "e2e") or not separator or name in found:
+            raise UsageError(
+                f"--slo '{text}' has a part '{part}' that is no demand.",
+                why="It decides which requests count as good.",
+                hint=_SLO_HINT,
+            )
+        found[name] = parse_duration_s(value)
+    return Slo(ttft_s=found.get("ttft"), tpot_s=found.get("tpot"), e2e_s=found.get("e2e"))

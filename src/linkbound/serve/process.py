@@ -1,0 +1,170 @@
+"""A server process: started without a shell, in its own group, on loopback; always ended (P2)."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from linkbound.errors import UsageError
+from linkbound.evidence.child import GRACE_S, REAP_S, child_environment
+from linkbound.evidence.types import Reason
+from linkbound.values import Value
+
+LOOPBACK = "127.0.0.1"
+_POLL_S = 0.05
+_PROBE_LIMIT_S = 5.0
+_LAST_WORDS = 2000
+
+
+class Launch(Value, frozen=True, kw_only=True):
+    """A command with what it changes in this process's environment."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    drop: tuple[str, ...] = ()
+    """Inherited variables that would decide what the arm decides."""
+    files: Mapping[str, str] = {}
+    """Path and text of files that the command reads; written before it starts."""
+
+    def whole_environment(self) -> dict[str, str]:
+        """Everything that the child sees, multicast guards of this process included."""
+        return child_environment(self.environment, self.drop)
+
+
+def free_port() -> int:
+    """A port of loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(port: int, path: str, limit_s: float = _PROBE_LIMIT_S) -> tuple[int, bytes] | None:
+    """Status and body of a GET on loopback; None where there is no answer."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=limit_s)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+class ServerProcess:
+    """A running server. Use it in a `with` block: leaving it ends the whole group."""
+
+    def __init__(self, launch: Launch, *, port: int, health: str, log: Path) -> None:
+        self.launch = launch
+        self.port = port
+        self.log = log
+        self._health = health
+        for path, text in launch.files.items():
+            Path(path).write_text(text, encoding="utf-8")
+        self._process = _start(launch.argv, launch.whole_environment(), log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def death(self) -> Reason | None:
+        """How the server ended; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        return Reason(code="server-died", text=f"The server ended by itself ({how}). {self.last}")
+
+    @property
+    def last(self) -> str:
+        """Its last words."""
+        with self.log.open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_WORDS))
+            text = log.read().decode("utf-8", errors="replace").strip()
+        lines = text.replace("\r", "\n").splitlines()
+        return f"Its last words: {lines[-1][:300]}" if lines else "It said nothing."
+
+    def wait_ready(self, limit_s: float) -> Reason | None:
+        """Wait until its health answers 200; a reason where it died or took too long."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            if death := self.death():
+                return death
+            left_s = max(_POLL_S, min(_PROBE_LIMIT_S, deadline - time.monotonic()))
+            answer = ask(self.port, self._health, left_s)
+            if answer is not None and answer[0] == 200:
+                # Another program's health on this port is not ours.
+                return self.death()
+            time.sleep(_POLL_S)
+        return Reason(
+            code="server-not-ready",
+            text=f"The server was not ready after {limit_s:g} s. {self.last}",
+        )
+
+    def is_healthy(self) -> bool:
+        """Whether it runs and its health answers 200 now."""
+        answer = None if self.death() else ask(self.port, self._health)
+        return answer is not None and answer[0] == 200
+
+    def stop(self) -> None:
+        """TERM, then KILL, to the whole group. Raises no error where it is gone already."""
+        # Not reaped before the group is gone: its number must stay ours while we signal it.
+        self._signal(signal.SIGTERM)
+        self._await_end(GRACE_S)
+        self._signal(signal.SIGKILL)
+        self._await_end(REAP_S)
+        self._process.poll()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, number)
+
+    def _await_end(self, limit_s: float) -> None:
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        deadline = time.monotonic() + limit_s
+        while self._process.returncode is None and time.monotonic() < deadline:
+            if os.waitid(os.P_PID, self._process.pid, options) is not None:
+                return
+            time.sleep(_POLL_S)
+
+
+def _start(
+    argv: Sequence[str], environment: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    try:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                argv,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise UsageError(
+            f"'{argv[0]}' cannot be started: {error.strerror} ({error.filename}).",
+            why="No server, no load.",
+            hint="Install the engine, or name its program with --program.",
+        ) from error

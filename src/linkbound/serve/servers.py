@@ -1,0 +1,132 @@
+"""The servers of one contender, one a replica: started together, ready together, ended always."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from linkbound.errors import UsageError
+from linkbound.evidence.types import Reason
+from linkbound.serve.contenders import Contender, ServeRun
+from linkbound.serve.engines import ENGINES
+from linkbound.serve.engines.types import ServerPlan
+from linkbound.serve.load import Target
+from linkbound.serve.process import Launch, ServerProcess, free_port
+from linkbound.splits.types import Split
+
+
+class Servers:
+    """Use it in a `with` block; `begin` starts them, and nothing is left behind."""
+
+    def __init__(self, run: ServeRun, contender: Contender, folder: Path) -> None:
+        self._run = run
+        self._engine = ENGINES[run.engine]
+        self._contender = contender
+        self._folder = folder
+        self._stack = contextlib.ExitStack()
+        self.processes: list[ServerProcess] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def begin(self) -> Reason | None:
+        """Start all, then wait for all; a reason where one died or was not ready in time."""
+        if not self._engine.starts:
+            return None
+        assert self._engine.launch is not None
+        for plan in self.plans():
+            process = ServerProcess(
+                self._engine.launch(plan),
+                port=plan.port,
+                health=self._engine.health,
+                log=Path(plan.folder) / "server.log",
+            )
+            self.processes.append(self._stack.enter_context(process))
+        for process in self.processes:
+            if reason := process.wait_ready(self._run.ready_limit_s):
+                return reason
+        return None
+
+    def plans(self) -> Sequence[ServerPlan]:
+        """One plan a replica, each with its share of the devices. Raises UsageError."""
+        split = self._contender.split
+        shares = device_shares(split, self._run.devices)
+        plans = []
+        for number, share in enumerate(shares):
+            folder = self._folder / f"replica-{number}"
+            folder.mkdir(parents=True, exist_ok=True)
+            plans.append(
+                ServerPlan(
+                    model=self._run.model,
+                    split=msgspec.structs.replace(split, replicas=1),
+                    arm=self._contender.arm,
+                    devices=share,
+                    port=free_port(),
+                    folder=str(folder),
+                    context_tokens=self._run.context_tokens,
+                    sequences=self._run.sequences,
+                    dummy_weights=self._run.dummy_weights,
+                    program=self._run.program,
+                    extra=self._run.extra,
+                    allow_multicast=self._run.allow_multicast,
+                )
+            )
+        return plans
+
+    def target(self) -> Target:
+        """Where the load goes."""
+        urls = tuple(one.url for one in self.processes) or self._run.urls
+        return Target(
+            urls=urls,
+            model=self._engine.model_name or self._run.model,
+            extra=self._engine.extra,
+            chat=self._engine.chat,
+        )
+
+    def trouble(self) -> Reason | None:
+        """How a server died or fell silent; None while all answer."""
+        for process in self.processes:
+            if death := process.death():
+                return death
+            if not process.is_healthy():
+                return Reason(
+                    code="server-silent",
+                    text=f"The server runs but its health no longer answers. {process.last}",
+                )
+        return None
+
+    def launches(self) -> tuple[Launch, ...]:
+        return tuple(process.launch for process in self.processes)
+
+    def logs(self) -> Mapping[str, bytes]:
+        """Name and content of everything that the servers and NCCL wrote so far."""
+        return {
+            str(path.relative_to(self._folder)): path.read_bytes()
+            for path in sorted(self._folder.glob("replica-*/*.log"))
+        }
+
+
+def device_shares(split: Split, devices: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The devices of each replica, in rank order. Raises UsageError where they are too few."""
+    if not devices:
+        return ((),) * split.replicas
+    each = split.tp * split.pp
+    if split.gpus > len(devices):
+        raise UsageError(
+            f"'{split.name}' needs {split.gpus} GPUs, {len(devices)} were named "
+            f"({','.join(map(str, devices))}).",
+            why="A rank needs a GPU of its own.",
+            hint="Name more with --gpus 0,1, or ask for a smaller split.",
+        )
+    return tuple(devices[start : start + each] for start in range(0, split.gpus, each))

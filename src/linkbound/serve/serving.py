@@ -1,0 +1,254 @@
+"""The comparison itself: contenders in turn, every cell flushed, and on after any failure (P2).
+
+A server that dies, hangs or lies costs its cell; the next cell gets a fresh one.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from linkbound.evidence.study import Study
+from linkbound.evidence.types import Failed, Measured, Reason, Record
+from linkbound.serve.client_limit import asks_too_much, was_client_bound
+from linkbound.serve.contenders import (
+    Contender,
+    ServeRun,
+    breaks_arm,
+    cell_subject,
+    reseeded,
+    turns,
+)
+from linkbound.serve.latency import summarise
+from linkbound.serve.load import run_cell
+from linkbound.serve.load_types import Cell, ClientLimit
+from linkbound.serve.output_probe import probe_output
+from linkbound.serve.outputs import Output, compare_outputs
+from linkbound.serve.records import (
+    client_record,
+    finding_record,
+    load_record,
+    outcome_of,
+    output_record,
+    request_lines,
+    skipped_record,
+    trace_record,
+)
+from linkbound.serve.servers import Servers
+from linkbound.serve.trace_files import parse_trace_log
+from linkbound.serve.witnesses import judge
+
+Say = Callable[[str], None]
+Subject = Mapping[str, Any]
+
+
+def run_serving(study: Study, run: ServeRun, limit: ClientLimit, say: Say) -> None:
+    """Run every turn that the study does not hold yet; each record is on disk at once."""
+    client_id = study.append(client_record(limit, run.machine))
+    outputs: dict[str, tuple[Output, str]] = {}
+    for repeat, contender in turns(run.contenders, run.repeats):
+        _Turn(study, run, contender, repeat, (limit, client_id), outputs, say).run()
+
+
+class _Turn:
+    """One contender's go: starts, cells, and what is left after a failure."""
+
+    def __init__(
+        self,
+        study: Study,
+        run: ServeRun,
+        contender: Contender,
+        repeat: int,
+        client: tuple[ClientLimit, str],
+        outputs: dict[str, tuple[Output, str]],
+        say: Say,
+    ) -> None:
+        self._study = study
+        self._run = run
+        self._contender = contender
+        self._repeat = repeat
+        self._limit, self._client_id = client
+        self._outputs = outputs
+        self._say = say
+
+    def run(self) -> None:
+        left = self._left()
+        starts = 0
+        while left:
+            starts += 1
+            with tempfile.TemporaryDirectory(prefix="linkbound-serve-") as folder:
+                left = self._with_servers(Path(folder), left, starts)
+
+    def _left(self) -> list[tuple[Cell, Subject]]:
+        """Cells of this turn not measured yet; those beyond the client are refused here."""
+        left = []
+        for number, cell in enumerate(self._run.cells):
+            cell = reseeded(cell, number, self._repeat)
+            subject = cell_subject(self._run, self._contender, cell, self._repeat)
+            if self._is_measured(subject):
+                self._say(f"{self._contender.name}, {cell.name}: already there")
+            elif reason := asks_too_much(cell, self._limit):
+                self._study.append(skipped_record(subject, reason, self._run.machine))
+                self._say(f"{self._contender.name}, {cell.name}: refused, {reason.text}")
+            else:
+                left.append((cell, subject))
+        return left
+
+    def _is_measured(self, subject: Subject) -> bool:
+        held = self._study.find("serve.load", **subject)
+        return any(isinstance(record.outcome, Measured) for record in held)
+
+    def _with_servers(
+        self, folder: Path, left: list[tuple[Cell, Subject]], starts: int
+    ) -> list[tuple[Cell, Subject]]:
+        """Start, run cells until one breaks the server, end; returns what is left to run."""
+        subject = self._start_subject(starts)
+        with Servers(self._run, self._contender, folder) as servers:
+            self._say(f"{self._contender.name}: starting {self._run.engine}")
+            began = time.monotonic()
+            reason = servers.begin()
+            start_id = self._keep_start(servers, subject, reason, time.monotonic() - began)
+            reason = reason or self._arm_is_kept(servers, subject, start_id)
+            if reason is not None:
+                self._give_up(left, reason, start_id)
+                return []
+            self._ask_fixed_prompt(servers, subject, start_id)
+            while left:
+                cell, cell_name = left[0]
+                left = left[1:]
+                if self._run_one(servers, cell, cell_name, start_id) is not None:
+                    break
+        return left
+
+    def _start_subject(self, starts: int) -> Subject:
+        return {
+            "engine": self._run.engine,
+            "model": self._run.model,
+            "contender": self._contender.name,
+            "repeat": self._repeat,
+            "start": starts,
+        }
+
+    def _keep_start(
+        self, servers: Servers, subject: Subject, reason: Reason | None, duration_s: float
+    ) -> str:
+        blobs = self._log_blobs(servers)
+        launches = servers.launches()
+        first = launches[0] if launches else None
+        return self._study.append(
+            Record(
+                kind="serve.start",
+                subject=subject,
+                outcome=Measured(
+                    values={"ready_s": duration_s, "replicas": len(servers.target().urls)}
+                )
+                if reason is None
+                else Failed(reason=reason, log=blobs[0] if blobs else None),
+                method="linkbound.serve.process",
+                command=first.argv if first else (),
+                environment=first.environment if first else {},
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                duration_s=duration_s,
+                blobs=blobs,
+                machine=self._run.machine,
+            )
+        )
+
+    def _arm_is_kept(self, servers: Servers, subject: Subject, start_id: str) -> Reason | None:
+        """Channels and own kernels are set up by now: a run on another path is no number."""
+        if self._contender.arm is None:
+            return None
+        found = [parse_trace_log(data, name) for name, data in servers.logs().items()]
+        verdict = judge(
+            [log for one in found for log in one.nccl],
+            [log for one in found for log in one.engines],
+        )
+        parents = (start_id,)
+        self._study.append(trace_record(subject, verdict, parents, self._log_blobs(servers)))
+        for finding in verdict.findings:
+            self._study.append(finding_record(subject, finding, parents))
+            self._say(f"{finding.severity}: {finding.seen}")
+        if not breaks_arm(self._contender.arm, verdict.answer):
+            return None
+        text = f"Arm {self._contender.arm} runs {verdict.answer}: {verdict.why}"
+        return Reason(code="arm-not-kept", text=text)
+
+    def _give_up(self, left: Sequence[tuple[Cell, Subject]], reason: Reason, start_id: str) -> None:
+        self._say(f"{self._contender.name}: {reason.code}, {reason.text}")
+        for _, subject in left:
+            self._study.append(
+                load_record(
+                    subject,
+                    Failed(reason=reason),
+                    parents=(start_id,),
+                    machine=self._run.machine,
+                )
+            )
+
+    def _ask_fixed_prompt(self, servers: Servers, subject: Subject, start_id: str) -> None:
+        output = probe_output(servers.target(), self._contender.name)
+        output_id = self._study.append(output_record(subject, output, (start_id,)))
+        if isinstance(output, Reason):
+            self._say(f"{self._contender.name}: fixed prompt, {output.text}")
+            return
+        first, first_id = self._outputs.setdefault("first", (output, output_id))
+        finding = compare_outputs(first, output)
+        if finding is not None:
+            self._study.append(finding_record(subject, finding, (first_id, output_id)))
+            self._say(f"{finding.severity}: {finding.seen}")
+
+    def _run_one(
+        self, servers: Servers, cell: Cell, subject: Subject, start_id: str
+    ) -> Reason | None:
+        """One cell to its record; what became of the server, if anything did."""
+        self._say(f"{self._contender.name}, {cell.name}: {cell.requests} requests")
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        began = time.monotonic()
+        requests = run_cell(servers.target(), cell)
+        duration_s = time.monotonic() - began
+        trouble = servers.trouble()
+        counted = any(not one.warm_up for one in requests)
+        summary = summarise(requests, self._run.slo) if counted else None
+        refusal = trouble or (was_client_bound(summary, self._limit) if summary else None)
+        blobs: tuple[str, ...] = (self._study.add_blob(request_lines(requests)),)
+        log = None
+        if refusal is not None or summary is None or summary.failed:
+            logs = self._log_blobs(servers)
+            log, blobs = (logs[0] if logs else None), (*blobs, *logs)
+        outcome = (
+            Failed(reason=trouble, log=log)
+            if trouble is not None
+            else outcome_of(requests, summary, refusal, log)
+        )
+        self._study.append(
+            load_record(
+                subject,
+                outcome,
+                requests=requests,
+                blobs=blobs,
+                parents=(start_id, self._client_id),
+                machine=self._run.machine,
+                duration_s=duration_s,
+                started=started,
+            )
+        )
+        match outcome:
+            case Failed(reason=reason):
+                self._say(f"{self._contender.name}, {cell.name}: {reason.code}, {reason.text}")
+        return trouble
+
+    def _log_blobs(self, servers: Servers) -> tuple[str, ...]:
+        logs = [data for data in servers.logs().values() if data]
+        return tuple(dict.fromkeys(self._study.add_blob(data) for data in logs))
+
+
+def held_records(study: Study, run: ServeRun) -> tuple[Record, ...]:
+    """The last record of every cell of this run, in the order of its turns."""
+    found = []
+    for repeat, contender in turns(run.contenders, run.repeats):
+        for number, cell in enumerate(run.cells):
+            subject = cell_subject(run, contender, reseeded(cell, number, repeat), repeat)
+            found += study.find("serve.load", **subject)[-1:]
+    return tuple(found)

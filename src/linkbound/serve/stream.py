@@ -1,0 +1,141 @@
+"""Server-sent events and what an OpenAI-compatible server puts into them (P2).
+
+Bytes to events to values; no network here, so that every broken stream can be a test.
+"""
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+
+from linkbound.errors import InputError
+from linkbound.values import Value
+
+# A token with its text is some 300 bytes; a whole answer in one event stays far below this.
+MAX_EVENT_BYTES = 4 * 1024 * 1024
+_HINT = "Look at the server's log, and at what stands between it and this client."
+
+
+class StreamEvent(Value, frozen=True, kw_only=True):
+    """One event of a stream."""
+
+    done: bool = False
+    """The closing `[DONE]`."""
+    text: str = ""
+    finish: str | None = None
+    belongs_to_answer: bool = False
+    """It has a choice with text or an end; an opening that only names a role has neither."""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    error: str | None = None
+    """The server's own words, where it reports a failure inside the stream."""
+
+
+class SseReader:
+    """Cuts bytes, however they are split by the network, into the data of events."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._rest = b""
+        self._data: list[bytes] = []
+        self._held = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of every event that ends in `chunk`. Raises InputError past 4 MiB."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) + self._held > MAX_EVENT_BYTES:
+            raise InputError(
+                f"{self._source}: an event of the stream is longer than {MAX_EVENT_BYTES:,} bytes.",
+                why="A stream of tokens has small events; this is something else.",
+                hint=_HINT,
+            )
+        events = []
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if not line:
+                events += self._end_event()
+            elif line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+                self._held += len(line)
+        return events
+
+    def _end_event(self) -> list[bytes]:
+        if not self._data:
+            return []
+        event = b"\n".join(self._data)
+        self._data, self._held = [], 0
+        return [event]
+
+    @property
+    def is_mid_event(self) -> bool:
+        """Whether the bytes so far end inside an event."""
+        return bool(self._rest.strip() or self._data)
+
+
+class _Wire(msgspec.Struct):
+    """What is read of an event; servers send more, and it is passed over."""
+
+    choices: "list[_Choice] | None" = None
+    usage: "_Usage | None" = None
+    error: Any = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: "_Delta | None" = None
+    finish_reason: str | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    completion_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    prompt_tokens_details: "_Details | None" = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+_decode = msgspec.json.Decoder(_Wire).decode
+
+
+def parse_event(data: bytes, source: str) -> StreamEvent:
+    """What one event says. Raises InputError where it is no event of a completion."""
+    if data.strip() == b"[DONE]":
+        return StreamEvent(done=True)
+    try:
+        wire = _decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise InputError(
+            f"{source}: an event of the stream is no part of a completion: {data[:60]!r}.",
+            why="Tokens and usage are read from it.",
+            hint=_HINT,
+        ) from None
+    if wire.error:
+        return StreamEvent(error=json.dumps(wire.error)[:300])
+    usage = wire.usage or _Usage()
+    details = usage.prompt_tokens_details or _Details()
+    text, finish = _choice(wire.choices)
+    return StreamEvent(
+        text=text,
+        finish=finish,
+        belongs_to_answer=bool(text) or finish is not None,
+        prompt_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        cached_tokens=details.cached_tokens,
+    )
+
+
+def _choice(choices: list[_Choice] | None) -> tuple[str, str | None]:
+    if not choices:
+        return "", None
+    first = choices[0]
+    # Chat streams have a delta, and reasoning models put their first words beside the content.
+    delta = first.delta or _Delta()
+    return first.text or delta.content or delta.reasoning_content or "", first.finish_reason
