@@ -6,6 +6,9 @@ from linkbound.evidence.types import Finding, Level, Severity
 from linkbound.links.live.rows import HOST, LinkRow
 from linkbound.links.types import Arm
 
+NO_VALID_SAMPLE = "no-valid-sample"
+"""Code of the reason of such a row."""
+
 
 def corruption(rows: Iterable[LinkRow]) -> list[Finding]:
     """One finding for each group, method and arm whose owner found wrong bytes."""
@@ -55,10 +58,30 @@ def crash(what: str, how: str, log: str) -> Finding:
         code="transfer-error",
         level=Level.SEEN,
         severity=Severity.ERROR,
-        seen=f"{what}: {how}.{_last_words(log)}",
+        seen=f"{what}: {how.rstrip('.')}.{_last_words(log)}",
         why="This transfer gave no result; an engine would end here.",
         remedy="Read the driver's messages (dmesg, Xid); what did not fail is measured.",
     )
+
+
+def without_time(rows: Iterable[LinkRow]) -> list[Finding]:
+    """One finding for each group and method whose times were no numbers."""
+    found = {
+        (" -> ".join(row.group), row.method): row
+        for row in rows
+        if row.reason is not None and row.reason.code == NO_VALID_SAMPLE
+    }
+    return [
+        Finding(
+            code="transfer-error",
+            level=Level.SEEN,
+            severity=Severity.ERROR,
+            seen=f"{where}, {method}, {row.size_bytes:,} bytes: no sample gave a valid time.",
+            why="The work was done, but how fast is unknown: gates or events failed.",
+            remedy="Run again without profilers and other work; then read the driver's messages.",
+        )
+        for (where, method), row in found.items()
+    ]
 
 
 def _last_words(log: str) -> str:

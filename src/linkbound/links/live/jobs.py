@@ -21,7 +21,7 @@ import msgspec
 
 from linkbound.evidence.child import ChildResult, run
 from linkbound.evidence.types import Finding
-from linkbound.links.live.faults import corruption, crash, hang
+from linkbound.links.live.faults import corruption, crash, hang, without_time
 from linkbound.links.live.rows import LinkRow
 from linkbound.values import Value
 
@@ -214,7 +214,7 @@ def _end_group(process: int | None) -> None:
 def _result(module: str, ended: ChildResult, tail: _Tail, stalled: bool) -> JobResult:
     log = ended.stderr[-LOG_BYTES:].decode(errors="replace").strip()
     begun = tail.begun or f"the start of {module}"
-    findings = corruption(tail.rows)
+    findings = [*corruption(tail.rows), *without_time(tail.rows)]
     end = End.DONE
     if stalled or ended.timed_out:
         end = End.HANG

@@ -6,6 +6,7 @@ Issue interval, one copy end to end, pointer chase, ping-pong of resident kernel
 import time
 from collections.abc import Callable, Iterator
 
+from linkbound.evidence.types import Reason
 from linkbound.links.live.cell import Cell
 from linkbound.links.live.rows import LinkRow
 from linkbound.links.live.speeds import checked_row
@@ -101,10 +102,12 @@ def chase(station: Station, cell: Cell) -> Iterator[LinkRow]:
 
     take()
     fields = station.sampled(cell, take)
-    if wrong:
-        fields["samples_s"] = ()
     fields |= {"operation": Operation.LATENCY, "method": "pointer chase, 128 B stride"}
-    yield station.row(cell, **fields, calls=CHASE_LOADS, wrong=wrong, size_bytes=8)
+    fields |= {"calls": CHASE_LOADS, "wrong": wrong, "size_bytes": 8}
+    if wrong:
+        text = f"{wrong} rounds did not end where the ring ends."
+        fields |= {"samples_s": (), "reason": Reason(code="corrupt", text=text)}
+    yield station.row(cell, **fields)
 
 
 def pingpong(station: Station, cell: Cell) -> Iterator[LinkRow]:
@@ -140,6 +143,9 @@ def pingpong(station: Station, cell: Cell) -> Iterator[LinkRow]:
     fields = station.sampled(cell, take)
     fields |= {"operation": Operation.LATENCY, "method": "flag ping-pong, half a lap"}
     fields |= {"calls": PINGPONG_LAPS, "timer": "globaltimer", "wrong": short, "size_bytes": 8}
+    if short:
+        text = f"{short} rounds of {PINGPONG_LAPS} laps were not finished in time."
+        fields |= {"samples_s": (), "reason": Reason(code="corrupt", text=text)}
     yield station.row(cell, **fields)
 
 

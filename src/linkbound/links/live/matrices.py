@@ -24,6 +24,7 @@ def render_links(rows: Sequence[LinkRow], labels: Sequence[str]) -> str:
     blocks = [
         *_rate_matrices(rows, labels, notes),
         *_host_table(rows, notes),
+        *_staging_table(rows),
         *_latency_table(rows, notes),
         *_piece_table(rows),
         *_together_table(rows),
@@ -59,7 +60,7 @@ def render_findings(findings: Iterable[Finding]) -> str:
 def gigabytes_per_s(rate: float) -> str:
     """Two decimals below 100, else three digits and one decimal of GB/s."""
     value = rate / 1e9
-    return f"{value:,.2f}" if value < 100 else f"{value:,.1f}"
+    return f"{value:,.2f}" if value < 99.995 else f"{value:,.1f}"
 
 
 def align(table: Table) -> str:
@@ -110,10 +111,12 @@ def _largest(
     return found
 
 
-def _weight(row: LinkRow) -> tuple[bool, int, int]:
-    """A failure outweighs all speeds: no pair that failed shows one."""
-    failed = row.reason is not None and row.reason.code not in _NO_FIGURE
-    return failed, row.calls, row.size_bytes
+def _weight(row: LinkRow) -> tuple[int, int, int]:
+    """A failure outweighs all speeds, and its cause what follows from it."""
+    rank = 0
+    if row.reason is not None and row.reason.code not in _NO_FIGURE:
+        rank = 1 if row.reason.code == "path-failed" else 2
+    return rank, row.calls, row.size_bytes
 
 
 def _matrix(
@@ -189,6 +192,24 @@ def _host_table(rows: Sequence[LinkRow], notes: Footnotes) -> Iterator[str]:
         node = "any" if row.numa_node is None else str(row.numa_node)
         size = format_size(row.size_bytes)
         table.append((arrow.join(row.group), size, shown, each, str(len(row.samples_s)), node))
+    yield align(table)
+
+
+def _staging_table(rows: Sequence[LinkRow]) -> Iterator[str]:
+    """The best way through the host for each pair, and what all ways cost the CPU."""
+    found = [row for row in rows if row.cpu_s_per_gb is not None and row.samples_s]
+    if not found:
+        return
+    table: Table = [("sustained", "pair", "GB/s", "CPU s per GB", "best of its arm")]
+    best: dict[tuple[object, ...], float] = {}
+    for row in found:
+        key = (row.group, row.arm)
+        best[key] = max(best.get(key, 0.0), row.bytes_per_s or 0.0)
+    for row in found:
+        rate = row.bytes_per_s or 0.0
+        is_best = rate == best[row.group, row.arm] and HOST not in row.group
+        cells = (row.method, " -> ".join(row.group), gigabytes_per_s(rate))
+        table.append((*cells, f"{row.cpu_s_per_gb:.4f}", "best" if is_best else "-"))
     yield align(table)
 
 

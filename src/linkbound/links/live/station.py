@@ -10,6 +10,7 @@ from linkbound.evidence.types import Reason
 from linkbound.links.live.bench import Bench, Task
 from linkbound.links.live.buffers import Buffers
 from linkbound.links.live.cell import Cell, CellKind
+from linkbound.links.live.faults import NO_VALID_SAMPLE
 from linkbound.links.live.rows import HOST, Direction, Flag, LinkRow
 from linkbound.links.live.sampling import Rule, sample
 from linkbound.links.live.state import State
@@ -83,7 +84,7 @@ class Station:
         fields: dict[str, Any] = {"samples_s": found.samples_s, "flags": tuple(flags)}
         if not found.samples_s:
             text = "No sample was valid: gates ended by their own limit, or times were no numbers."
-            fields["reason"] = Reason(code="no-valid-sample", text=text)
+            fields["reason"] = Reason(code=NO_VALID_SAMPLE, text=text)
         return fields
 
     def timed(self, cell: Cell, task: Task, calls: int = 1) -> dict[str, Any]:
