@@ -19,10 +19,18 @@ from linkbound.doctor import (
     rules_pcie,
     rules_rates,
     rules_runs,
+    rules_switches,
     suspicions,
 )
 from linkbound.doctor.read_inputs import read_inputs
-from linkbound.doctor.types import Diagnosis, Environment, Facts, Symptom
+from linkbound.doctor.types import (
+    Diagnosis,
+    Environment,
+    Facts,
+    KernelArguments,
+    Place,
+    Symptom,
+)
 from linkbound.doctor.vocabulary import vocabulary
 from linkbound.evidence.types import Finding, Level, Severity
 from linkbound.topology.types import Machine
@@ -65,15 +73,18 @@ RULES: tuple[Rule, ...] = (
     rules_paths.library_paths,
     rules_paths.nics,
     rules_rates.slower_than_staging,
+    rules_rates.slower_collectives,
     rules_rates.one_slow_device,
     rules_rates.near_slower,
     rules_rates.two_groups,
     rules_rates.uniform,
     rules_rates.pcie_normal,
+    rules_rates.slow_host_link,
     rules_rates.over_budget,
     rules_rates.write_collapse,
     rules_host.shared_memory,
     rules_host.virtual,
+    rules_host.guests,
     rules_host.empty_affinity,
     rules_host.cpu_masks,
     rules_host.wsl,
@@ -92,7 +103,7 @@ RULES: tuple[Rule, ...] = (
     rules_runs.inconsistent,
     suspicions.lost_transfers,
     suspicions.slow_transfers,
-    suspicions.oversubscribed,
+    rules_switches.oversubscribed,
 )
 _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 _LEVELS = (Level.SEEN, Level.SUSPECTED, Level.HEALTHY)
@@ -115,10 +126,24 @@ def diagnose_live(
     machine: Machine, environment: Environment, symptom: Symptom | None = None
 ) -> Diagnosis:
     """What this host's own map and environment show, without any measurement."""
-    facts = Facts(symptom=symptom, machines=(machine,), environment=environment)
+    facts = Facts(
+        symptom=symptom,
+        machines=(machine,),
+        environment=environment,
+        kernel_arguments=_live_arguments(machine, environment),
+    )
     return Diagnosis(
         symptom=symptom, findings=findings_of(facts), read=(), unread=(), remarks=machine.notes
     )
+
+
+def _live_arguments(machine: Machine, environment: Environment) -> tuple[KernelArguments, ...]:
+    """The command line, where it matters: without IOMMU groups no IOMMU is at work."""
+    line = environment.command_line or ""
+    if not line or ("iommu" not in line and "groups (" not in machine.host.get("iommu", "")):
+        return ()
+    place = Place(source="/proc/cmdline")
+    return (KernelArguments(place=place, words=tuple(line.split()), in_use=True),)
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
@@ -154,19 +179,15 @@ def _is_contradicted(finding: Finding, certain: set[str]) -> bool:
 
 
 def _together(findings: Iterable[Finding]) -> list[Finding]:
-    """One suspicion a code: several reasons for it are one finding with all of them."""
-    found: list[Finding] = []
-    places: dict[str, int] = {}
-    for finding in findings:
-        at = places.get(finding.code)
-        if finding.level is Level.SUSPECTED and at is not None:
-            known = found[at]
-            found[at] = structs.replace(known, seen=f"{known.seen} {finding.seen}")
-            continue
-        if finding.level is Level.SUSPECTED:
-            places[finding.code] = len(found)
-        found.append(finding)
-    return found
+    """One suspicion, and one word of health, a code: several reasons become one finding."""
+    found: dict[tuple[str, Level, int], Finding] = {}
+    for number, finding in enumerate(findings):
+        key = (finding.code, finding.level, number if finding.level is Level.SEEN else 0)
+        known = found.get(key)
+        if known is not None:
+            finding = structs.replace(known, seen=f"{known.seen} {finding.seen}")
+        found[key] = finding
+    return list(found.values())
 
 
 def _contradicted(facts: Facts) -> tuple[str, ...]:

@@ -64,18 +64,28 @@ WORDINGS = (
     _wording(
         "no_sysfs",
         ("/sys/class/pci_bus",),
-        r"Could not find real path of /sys/class/pci_bus",
+        r"Could not find real path of /sys/class/pci_bus/[0-9a-f]{4}:[0-9a-f]{2}/",
     ),
     _wording("mig", ("MIG",), r"(?:\bMIG \d+g\.\d+gb\S*\s+Device\b|UUID: MIG-)"),
     _wording(
         "container",
-        ("ermission", "emlock", "MEMLOCK", "NVML", "/dev/nvidia", "nvidia-container", "pidfd"),
+        (
+            "ermi",
+            "Cannot allocate",
+            "emlock",
+            "MEMLOCK",
+            "NVML",
+            "/dev/nvidia",
+            "nvidia-container",
+            "pidfd",
+        ),
         r"(?:\b(?:mbind|set_mempolicy|move_pages|get_mempolicy|pidfd_\w+|ibv_\w+|mlock)\b.*"
         r"(?:Operation not permitted|Permission denied)|"
         r"(?:Operation not permitted|Permission denied).*(?:/sys/|/dev/(?:nvidia|infiniband|shm))|"
         r"(?:/sys/|/dev/(?:nvidia|infiniband|shm)).*"
         r"(?:Operation not permitted|Permission denied)|"
-        r"RLIMIT_MEMLOCK|max locked memory.*(?:too (?:low|small))|memlock.*(?:limit|too small)|"
+        r"\bibv_\w+ failed.*Cannot allocate memory|RLIMIT_MEMLOCK|"
+        r"max locked memory.*(?:too (?:low|small))|memlock.*(?:limit|too small)|"
         r"Failed to initialize NVML: (?:Unknown Error|Insufficient Permissions)|"
         r"nvidia-container-cli: .*error|(?:open|find|stat).{0,20}/dev/nvidia\S* "
         r"(?:failed|.*No such))",

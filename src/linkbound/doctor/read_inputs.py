@@ -11,6 +11,7 @@ from typing import Any
 
 from linkbound.doctor.parse_acs import parse_acs
 from linkbound.doctor.parse_gaps import parse_gaps
+from linkbound.doctor.parse_gpu_list import parse_gpu_list
 from linkbound.doctor.parse_kernel_arguments import parse_kernel_arguments
 from linkbound.doctor.parse_kernel_log import parse_kernel_log
 from linkbound.doctor.parse_link_query import parse_link_query
@@ -98,6 +99,7 @@ def _read_input(name: str, data: bytes, text: str) -> list[Part]:
     if not matrices:
         parts.append(("bandwidth matrix", "matrices", parse_rate_matrix(text, name)))
     parts.append(("BAR sizes", "bar1", _bar1(text, name)))
+    parts.append(("GPU list", "machines", parse_gpu_list(text, name)))
     if any(facts for _, _, facts in parts):
         gaps = (*parse_gaps(text, name), *_topology_gaps(parts[0][2], name))
         parts.append(("", "gaps", gaps))

@@ -204,6 +204,10 @@ def _beyond_level(facts: Facts, log: NcclLog) -> Finding | None:
     printed = log.settings.get("NCCL_P2P_LEVEL", "")
     level = _LEVELS.get(_NUMBERS.get(printed, printed))
     staged = [one for one in log.transports if one.kind is TransportKind.SHM]
+    far = {path.type for path in log.paths if level is not None and _is_beyond(path.type, level)}
+    if staged and far and len(staged) == len(log.transports):
+        text = f"NCCL_P2P_LEVEL={printed}, paths of type {listed(sorted(far))}, channels via SHM"
+        return seen("p2p-policy-off", f"{text} ({log.source}).")
     for machine in facts.machines if staged else ():
         if not _covers(facts, log, machine):
             continue
@@ -221,6 +225,10 @@ def _beyond_level(facts: Facts, log: NcclLog) -> Finding | None:
                 text = f"{where} and uses SHM in {log.source}: farther than NCCL's default level."
                 return suspected("p2p-policy-off", text)
     return None
+
+
+def _is_beyond(kind: str, level: int) -> bool:
+    return any(kind == one.value and _ORDER.index(one) > level for one in _ORDER)
 
 
 def _covers(facts: Facts, log: NcclLog, machine: Machine) -> bool:

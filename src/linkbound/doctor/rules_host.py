@@ -1,5 +1,6 @@
 """Host, guest and container: shared memory, invented trees, WSL, MIG, limits (M3)."""
 
+import re
 from collections.abc import Iterator
 
 from linkbound.doctor.parts import is_virtual, is_virtual_function
@@ -12,6 +13,8 @@ from linkbound.units import format_capacity
 
 _SMALL_SHM_BYTES = 512 * 1024**2
 """Docker gives 64 MiB; a communicator of eight takes about 10 MB a segment, several a peer."""
+_FIRST_BUS = 0x1000
+"""Below it is bus 0 in NCCL's numbers: domain, bus, device and function, 20, 12, 4 bits up."""
 _INVENTED_VENDORS = ("0x0000", "0xffff")
 
 
@@ -41,13 +44,38 @@ def virtual(facts: Facts) -> Iterator[Finding]:
         reason = _invented(machine)
         if reason:
             yield seen("virtual-topology", f"{reason} ({machine.sources[0]}).")
-        elif any(device.facts.get("numa_node") == "-1" for device in machine.devices):
+        elif any(_has_no_node(device) for device in machine.devices):
             text = f"The NUMA node of a CPU is -1 ({machine.sources[0]})."
             yield suspected("virtual-topology", text)
     for kind in ("passthrough", "hypervisor"):
         found = [message for message in _of(facts, kind) if "Microsoft Hyper-V" not in message.text]
         if found:
             yield seen("virtual-topology", _quoted(found))
+
+
+def _has_no_node(device: Device) -> bool:
+    return device.kind is DeviceKind.NUMA_NODE and device.facts.get("numa_node") == "-1"
+
+
+def guests(facts: Facts) -> Iterator[Finding]:
+    """GPUs on bus 0: on hardware there is always a port above them."""
+    for machine in facts.machines:
+        ids = [gpu.bus_id for gpu in machine.gpus if gpu.bus_id]
+        if ids and all(re.match(r"0000:00:", bus_id) for bus_id in ids):
+            text = f"GPUs on the root bus: {listed(ids)} ({machine.sources[0]})."
+            yield suspected("virtual-topology", text)
+    for log in facts.logs:
+        printed = {comm.bus_id for comm in log.communicators if comm.bus_id}
+        printed |= {one.src_device for one in log.transports if one.src_device}
+        printed = {one for one in printed if _is_bus_id(one)}
+        if printed and all(int(one, 16) < _FIRST_BUS for one in printed):
+            text = f"GPUs on the root bus: {listed(sorted(printed))} ({log.source})."
+            yield suspected("virtual-topology", text)
+
+
+def _is_bus_id(printed: str) -> bool:
+    """NCCL's number of a function ends in its function, 0; NVML's index is a plain number."""
+    return re.fullmatch(r"[0-9a-f]{1,11}0", printed) is not None
 
 
 def _invented(machine: Machine) -> str | None:
@@ -103,6 +131,11 @@ def empty_affinity(facts: Facts) -> Iterator[Finding]:
     found = _of(facts, "empty_affinity")
     if found:
         yield suspected("virtual-topology", _quoted(found))
+
+
+def is_invented(machine: Machine) -> bool:
+    """Whether the tree shows by itself that no hardware has it."""
+    return _invented(machine) is not None
 
 
 def cpu_masks(facts: Facts) -> Iterator[Finding]:

@@ -9,9 +9,10 @@ from linkbound.doctor.parse_kernel_arguments import (
     passes_through,
     translates,
 )
+from linkbound.doctor.suspicions import nvlink_only
 from linkbound.doctor.types import DmaFault, Facts, KernelArguments, Message
 from linkbound.doctor.vocabulary import by_source, healthy, listed, seen, suspected
-from linkbound.evidence.types import Finding
+from linkbound.evidence.types import Finding, Severity
 
 
 def iommu_faults(facts: Facts) -> Iterator[Finding]:
@@ -67,7 +68,12 @@ def iommu_domains(facts: Facts) -> Iterator[Finding]:
     direct = [gpu for gpu in _group_types(facts) if gpu[1] == "identity"]
     if translated:
         names = listed(f"{name} ({kind})" for name, kind in translated)
-        yield seen("iommu-translating", f"IOMMU group type of {names}: addresses are translated.")
+        text = f"IOMMU group type of {names}: addresses are translated."
+        if nvlink_only(facts):
+            text += " Peer traffic takes NVLink here, which the IOMMU does not see."
+            yield seen("iommu-translating", text, severity=Severity.INFO)
+        else:
+            yield seen("iommu-translating", text)
     elif direct:
         names = listed(name for name, _ in direct)
         yield healthy("iommu-passthrough", f"IOMMU group type identity of {names}.")

@@ -50,19 +50,22 @@ def _links_of(gpu: Gpu, source: str, siblings: int) -> Iterator[Finding]:
         yield seen(
             "nvlink-down", f"{name}: {known} of {part.links} links active, {missing} ({source})."
         )
-    elif states and _active(gpu) < siblings:
+    elif states and 0 < _active(gpu) < siblings:
         yield seen(
             "nvlink-down",
             f"{name}: {_active(gpu)} links active, {siblings} on its siblings ({source}).",
         )
-    elif down and (_has_all_of_a_pair(gpu, model) or never_has_nvlink(model)):
+    elif down and _lacks_by_design(gpu, model, siblings):
         yield healthy("nvlink-absent-by-design", text)
     elif down and not part:
         yield suspected("nvlink-down", text)
 
 
-def _has_all_of_a_pair(gpu: Gpu, model: str | None) -> bool:
-    return is_paired(model) and _active(gpu) == PAIRED_LINKS
+def _lacks_by_design(gpu: Gpu, model: str | None, siblings: int) -> bool:
+    """All links that the card brings out are up, or it has no connector, or no bridge is on it."""
+    if never_has_nvlink(model) or (is_paired(model) and _active(gpu) == PAIRED_LINKS):
+        return True
+    return model is not None and nvlink_part(model) is None and siblings == 0
 
 
 def fabric_gap(facts: Facts) -> Iterator[Finding]:
@@ -204,12 +207,11 @@ def xgmi(facts: Facts) -> Iterator[Finding]:
     """AMD: XGMI in one input and PCIe in the library's graph, or modules that always have it."""
     joined = [machine for machine in facts.machines if _has_xgmi_path(machine)]
     for machine in facts.machines:
-        if _has_xgmi_path(machine) or not machine.gpus or len(machine.gpus) < 2:
+        if _has_xgmi_path(machine) or len(machine.gpus) < 2 or not _derived(machine):
             continue
-        if not _derived(machine) or any(gpu.vendor != "AMD" for gpu in machine.gpus):
+        if any(gpu.vendor != "AMD" for gpu in machine.gpus):
             continue
-        ours = {gpu.bus_id for gpu in machine.gpus}
-        other = next((m for m in joined if ours == {gpu.bus_id for gpu in m.gpus}), None)
+        other = next((one for one in joined if _has_same_buses(machine, one)), None)
         if other:
             text = f"XGMI in {other.sources[0]}, PCIe paths only in {machine.sources[0]}."
             yield seen("xgmi-unused", text)
@@ -218,7 +220,7 @@ def xgmi(facts: Facts) -> Iterator[Finding]:
             yield suspected("xgmi-unused", f"{ids} without XGMI in {machine.sources[0]}.")
     for log in facts.logs:
         pcie = {path.type for path in log.paths} & {"PHB", "SYS", "PIX", "PXB", "NODE"}
-        if log.library == "rccl" and pcie and not {path.type for path in log.paths} - pcie:
+        if log.library != "nccl" and pcie and not {path.type for path in log.paths} - pcie:
             for machine in joined:
                 if may_be_same(identity(facts, log.source), identity(facts, machine.sources[0])):
                     text = f"XGMI in {machine.sources[0]}, {listed(pcie)} in {log.source}."
@@ -227,6 +229,12 @@ def xgmi(facts: Facts) -> Iterator[Finding]:
 
 def _has_xgmi_path(machine: Machine) -> bool:
     return any(path.kind is PathKind.XGMI for path in machine.pairs)
+
+
+def _has_same_buses(one: Machine, other: Machine) -> bool:
+    """Equal bus ids; rocm-smi prints none, and equally many GPUs have to do."""
+    buses = {gpu.bus_id for gpu in other.gpus}
+    return len(one.gpus) == len(other.gpus) and buses in ({gpu.bus_id for gpu in one.gpus}, {None})
 
 
 def amd_hops(facts: Facts) -> Iterator[Finding]:

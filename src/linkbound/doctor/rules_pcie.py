@@ -41,6 +41,22 @@ def links(facts: Facts) -> Iterator[Finding]:
         if idle:
             text = f"{listed(idle)} with all lanes, load not stated ({where})."
             yield healthy("link-speed-idle", text)
+        yield from _narrower_sibling(machine)
+
+
+def _narrower_sibling(machine: Machine) -> Iterator[Finding]:
+    """NCCL's file gives one width a link, the smaller of both ends, and no maximum beside it."""
+    widths = {
+        gpu.label: gpu.pcie.max_width
+        for gpu in machine.gpus
+        if gpu.pcie and gpu.pcie.width is None and gpu.pcie.max_width
+    }
+    models = {gpu.device_id for gpu in machine.gpus}
+    widest = max(widths.values(), default=0)
+    narrow = [f"{label} x{width}" for label, width in widths.items() if width < widest]
+    if narrow and len(models) == 1:
+        text = f"{listed(narrow)}, x{widest} on its siblings ({machine.sources[0]})."
+        yield suspected("link-width-reduced", text)
 
 
 def _narrow(machine: Machine, gpu: Gpu) -> Iterator[str]:

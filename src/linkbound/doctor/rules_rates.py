@@ -9,18 +9,22 @@ from linkbound.doctor.identity import identity, kinds, maps_of, may_be_same
 from linkbound.doctor.types import Facts, RateMatrix, Switch
 from linkbound.doctor.vocabulary import healthy, listed, seen, suspected
 from linkbound.evidence.types import Finding
-from linkbound.links.types import Operation, PairRate
+from linkbound.links.log_path import path_of
+from linkbound.links.log_types import LogPath
+from linkbound.links.types import NcclTestsRun, Operation, PairRate
 from linkbound.topology.types import PathKind
 from linkbound.units import format_rate
 
 _CLEARLY = 0.9
 """Ten percent: more than the spread of these tools between two runs."""
 _ALIKE = 1.05
+_LARGE_BYTES = 16 * 1024**2
 _NEAREST = (PathKind.PIX, PathKind.PXB, PathKind.PHB, PathKind.NODE, PathKind.SYS)
 _NO_PCIE_BYTES_PER_S = 128e9
 """Raw rate of Gen6 x16, one way: a rate above it is of no PCIe link."""
 _X16_BYTES_PER_S = (("Gen3", 15.754e9), ("Gen4", 31.508e9), ("Gen5", 63.015e9))
 _NORMAL = (0.75, 0.92)
+_HOST = (Operation.HOST_TO_DEVICE, Operation.DEVICE_TO_HOST)
 
 
 def _transfers(facts: Facts) -> Iterator[RateMatrix]:
@@ -63,6 +67,31 @@ def slower_than_staging(facts: Facts) -> Iterator[Finding]:
                 )
                 yield seen("p2p-slower-than-staging", text)
                 break
+
+
+def slower_collectives(facts: Facts) -> Iterator[Finding]:
+    """The same collective on the same ranks, its channels direct in one run, staged in another."""
+    arms = {log.source: path_of(log).path for log in facts.logs}
+    direct = [run for run in facts.runs if arms.get(run.source) is LogPath.DIRECT]
+    staged = [run for run in facts.runs if arms.get(run.source) is LogPath.STAGED]
+    for on in direct:
+        for off in staged:
+            alike = on.collective == off.collective and on.devices == off.devices
+            rates, others = _large(on), _large(off)
+            ratios = [rates[size] / others[size] for size in rates.keys() & others.keys()]
+            if alike and on.devices and ratios and median(ratios) < _CLEARLY:
+                share = 100 * median(ratios)
+                text = f"{on.collective}: {share:.0f} % of the staged rate over {len(ratios)} sizes"
+                yield seen("p2p-slower-than-staging", f"{text} ({on.source}, {off.source}).")
+
+
+def _large(run: NcclTestsRun) -> dict[int, float]:
+    """Bus bandwidth by size, from the size on where the link decides."""
+    return {
+        row.size_bytes: row.out_of_place.busbw_bytes_per_s
+        for row in run.rows
+        if row.size_bytes >= _LARGE_BYTES and row.out_of_place.busbw_bytes_per_s
+    }
 
 
 def one_slow_device(facts: Facts) -> Iterator[Finding]:
@@ -147,11 +176,14 @@ def two_groups(facts: Facts) -> Iterator[Finding]:
 
 def uniform(facts: Facts) -> Iterator[Finding]:
     """All pairs alike and faster than any PCIe link: one NVLink domain."""
+    said: set[str] = set()
     for matrix in _transfers(facts):
         rates = list(matrix.cells.values())
         limit = _NO_PCIE_BYTES_PER_S * (2 if matrix.both_ways else 1)
         whole = len(rates) == len(matrix.gpus) * (len(matrix.gpus) - 1)
-        if whole and min(rates) > limit and max(rates) < _ALIKE * min(rates):
+        alike = whole and min(rates) > limit and max(rates) < _ALIKE * min(rates)
+        if alike and matrix.source not in said:
+            said.add(matrix.source)
             text = f"{len(rates)} pairs, {format_rate(min(rates))} to {format_rate(max(rates))}"
             yield healthy("nvlink-whole", f"{text}, beyond any PCIe link ({matrix.source}).")
 
@@ -163,14 +195,28 @@ def pcie_normal(facts: Facts) -> Iterator[Finding]:
             refused = _refused(facts, matrix)
             rates = [rate for pair, rate in matrix.cells.items() if pair not in refused]
             yield from _normal(rates, "Pairs of GPUs", matrix.source)
-    for source in dict.fromkeys(source for source, _ in facts.rates):
-        host = (Operation.HOST_TO_DEVICE, Operation.DEVICE_TO_HOST)
-        rates = [
-            rate.bytes_per_s
-            for name, rate in facts.rates
-            if name == source and rate.operation in host and rate.concurrency == "alone"
-        ]
-        yield from _normal(rates, "Host to GPU", source)
+    for source, by_gpu in _host_rates(facts).items():
+        yield from _normal([rate for _, rate in by_gpu], "Host to GPU", source)
+
+
+def slow_host_link(facts: Facts) -> Iterator[Finding]:
+    """A GPU whose rate with the host is a fraction of the others'."""
+    for source, by_gpu in _host_rates(facts).items():
+        usual = median(rate for _, rate in by_gpu)
+        slow = [f"{gpu} {format_rate(rate)}" for gpu, rate in by_gpu if rate < 0.6 * usual]
+        if slow and len({gpu for gpu, _ in by_gpu}) > 2:
+            text = f"{listed(slow)} with the host, {format_rate(usual)} as a rule ({source})."
+            yield suspected("link-width-reduced", text)
+
+
+def _host_rates(facts: Facts) -> dict[str, list[tuple[str, float]]]:
+    """GPU and rate of each transfer between it and the host alone, by source."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for source, rate in facts.rates:
+        if rate.concurrency == "alone" and rate.operation in _HOST:
+            gpu = rate.dst if rate.operation is Operation.HOST_TO_DEVICE else rate.src
+            found.setdefault(source, []).append((gpu, rate.bytes_per_s))
+    return found
 
 
 def _normal(rates: list[float], what: str, source: str) -> Iterator[Finding]:

@@ -87,7 +87,7 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
     found: dict[str, list[str]] = {}
     for gap in facts.gaps:
         line = "" if gap.place.line is None else f"line {gap.place.line}: "
-        found.setdefault(gap.place.source, []).append(f"{line}{gap.text}")
+        found.setdefault(gap.place.source, []).append(f"{line}{gap.text.rstrip('.')}")
     for run in facts.runs:
         if not run.complete and run.rows and run.out_of_bounds is None:
             found.setdefault(run.source, []).append("no summary line below the table")
@@ -103,7 +103,9 @@ def _cut_log(facts: Facts, log: NcclLog) -> str | None:
     if any(run.source == log.source for run in facts.runs):
         return None
     sources = {one.src_rank for one in log.transports}
-    missing = {rank for ring in log.rings for rank in ring} - sources
+    # NCCL_DEBUG_FILE gives each rank a file: a rank that does not write here is not missing.
+    own = {comm.rank for comm in log.communicators}
+    missing = (own or {rank for ring in log.rings for rank in ring}) - sources
     ranks = {comm.ranks for comm in log.communicators}
     if log.transports:
         return f"no channel line of rank {listed(sorted(missing))}" if missing else None

@@ -46,7 +46,7 @@ def no_room(facts: Facts) -> str | None:
     """Why peer transfers over PCIe cannot be the cause; None where they can."""
     used = {one.kind for log in facts.logs for one in log.transports}
     if TransportKind.P2P in used:
-        return "NVLink joins all GPUs" if _nvlink_only(facts) else None
+        return "NVLink joins all GPUs" if nvlink_only(facts) else None
     if _all_refused(facts):
         return "peer access is refused for all pairs"
     if used:
@@ -55,14 +55,15 @@ def no_room(facts: Facts) -> str | None:
         return "each rank has a host of its own"
     if _all_differ(facts):
         return "no two GPUs are of one model"
-    return "NVLink joins all GPUs" if _nvlink_only(facts) else None
+    return "NVLink joins all GPUs" if nvlink_only(facts) else None
 
 
 def _room(facts: Facts) -> str:
     used = [log.source for log in facts.logs if _has_p2p(log.transports)]
     if used:
         return f"peer transfers are used ({listed(used)})"
-    granted = [one for _, one in facts.access if one.granted]
+    granted = any(one.granted for _, one in facts.access)
+    granted = granted or any(one.kind == "peer_allowed" for one in facts.messages)
     if granted or _granted_by_driver(facts):
         return "peer access is granted"
     return "nothing in the input rules peer transfers over PCIe out"
@@ -86,6 +87,8 @@ def _granted_by_driver(facts: Facts) -> list[str]:
 def _all_refused(facts: Facts) -> bool:
     """Every pair that any input speaks of is refused, by the driver or by CUDA."""
     answers = [one.granted for _, one in facts.access]
+    kinds_of = ("peer_refused", "peer_allowed")
+    answers += [one.kind == "peer_allowed" for one in facts.messages if one.kind in kinds_of]
     for machine in facts.machines:
         for path in machine.pairs:
             status = path.status.get(Capability.READ, path.status.get(Capability.WRITE))
@@ -111,7 +114,7 @@ def _all_differ(facts: Facts) -> bool:
     return bool(several) and all(len(set(names)) == len(names) for names in several)
 
 
-def _nvlink_only(facts: Facts) -> bool:
+def nvlink_only(facts: Facts) -> bool:
     """All pairs of every map are NVLink, or all GPUs are NVLink modules."""
     maps = [paths for machine in facts.machines if (paths := kinds(machine))]
     if maps:
@@ -168,20 +171,3 @@ def slow_transfers(facts: Facts) -> Iterator[Finding]:
                 )
                 yield suspected("p2p-slower-than-staging", text)
                 break
-
-
-def oversubscribed(facts: Facts) -> Iterator[Finding]:
-    """With `slow`: more GPU lanes below a bridge than its own link has."""
-    if facts.symptom is not Symptom.SLOW:
-        return
-    for machine in facts.machines:
-        lanes: dict[str, int] = {}
-        for gpu in machine.gpus:
-            width = gpu.pcie and (gpu.pcie.width or gpu.pcie.max_width)
-            if gpu.parent and width:
-                lanes[gpu.parent] = lanes.get(gpu.parent, 0) + width
-        for device in machine.devices:
-            up = device.pcie and (device.pcie.width or device.pcie.max_width)
-            if up and lanes.get(device.key, 0) > up:
-                text = f"{lanes[device.key]} GPU lanes below {device.bus_id}, whose link has {up}"
-                yield suspected("switch-oversubscribed", f"{text} ({machine.sources[0]}).")

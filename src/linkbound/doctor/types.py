@@ -167,6 +167,8 @@ class Environment(Value, frozen=True, kw_only=True):
     variables: Mapping[str, str]
     shm_bytes: int | None
     """Size of /dev/shm; None where there is none or it cannot be read."""
+    command_line: str | None = None
+    """The kernel's arguments; None where /proc does not show them."""
 
 
 class NvbandwidthDevices(Value, frozen=True, kw_only=True):

@@ -31,36 +31,35 @@ def vocabulary() -> Mapping[str, Code]:
     return msgspec.convert(tomllib.loads(text), dict[str, Code])
 
 
-def seen(code: str, text: str, *, why: str = "", remedy: str = "") -> Finding:
+def seen(code: str, text: str, *, severity: Severity | None = None) -> Finding:
     """A finding that the input proves; `text` holds the value and the place."""
-    return _finding(code, Level.SEEN, text, why, remedy)
+    return _finding(code, Level.SEEN, text, severity or vocabulary()[code].severity)
 
 
 def healthy(code: str, text: str) -> Finding:
     """What looks odd and is fine."""
-    return _finding(code, Level.HEALTHY, text, "", "")
+    return _finding(code, Level.HEALTHY, text, Severity.INFO)
 
 
 def suspected(code: str, text: str) -> Finding:
     """What fits and is not shown; the remedy names the check that would show it."""
-    check = vocabulary()[code].check
-    if check is None:
-        raise ValueError(f"{code} is never suspected: vocabulary.toml has no check for it")
-    return _finding(code, Level.SUSPECTED, text, "", f"{check} {vocabulary()[code].remedy}")
-
-
-def _finding(code: str, level: Level, text: str, why: str, remedy: str) -> Finding:
     entry = vocabulary()[code]
-    severity = entry.severity
-    if level is Level.SUSPECTED and severity is Severity.ERROR:
-        severity = Severity.WARNING
+    if entry.check is None:
+        raise ValueError(f"{code} is never suspected: vocabulary.toml has no check for it")
+    milder = Severity.WARNING if entry.severity is Severity.ERROR else entry.severity
+    return _finding(code, Level.SUSPECTED, text, milder)
+
+
+def _finding(code: str, level: Level, text: str, severity: Severity) -> Finding:
+    entry = vocabulary()[code]
+    check = entry.check if level is Level.SUSPECTED else None
     return Finding(
         code=code,
         level=level,
-        severity=Severity.INFO if level is Level.HEALTHY else severity,
+        severity=severity,
         seen=text,
-        why=why or entry.why,
-        remedy=remedy or entry.remedy,
+        why=entry.why,
+        remedy=f"To be sure: {check} If it is so: {entry.remedy}" if check else entry.remedy,
     )
 
 

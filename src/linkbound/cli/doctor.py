@@ -1,0 +1,137 @@
+"""`linkbound doctor`: findings with their remedies, from files people posted or this host (M3)."""
+
+import json
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import click
+import msgspec
+
+from linkbound.doctor import Diagnosis, Symptom, diagnose, diagnose_live
+from linkbound.errors import InputError, NothingToMeasure
+from linkbound.evidence.types import Finding, Level, Severity
+
+SCHEMA = "linkbound.doctor"
+VERSION = 1
+_LARGEST_BYTES = 64 * 1024**2
+_WIDTH = 100
+_HEADINGS = {
+    Severity.ERROR: "Errors",
+    Severity.WARNING: "Warnings",
+    Severity.INFO: "For information",
+}
+
+
+@click.command()
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--symptom",
+    type=click.Choice([symptom.value for symptom in Symptom]),
+    help="What you noticed; causes that fit it are then named with the check that shows them.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(files: tuple[Path, ...], symptom: str | None, as_json: bool) -> None:
+    """Say what is wrong between the GPUs, or fine although it looks odd, and what to do.
+
+    FILEs are logs and outputs that people post: nvidia-smi, lspci, dmesg, NCCL logs, nccl-tests,
+    nvbandwidth, p2pBandwidthLatencyTest, kernel command lines and more; a folder stands for the
+    files in it. Without FILE this host is looked at, without measuring.
+    """
+    noticed = None if symptom is None else Symptom(symptom)
+    if not files:
+        _this_host(noticed, as_json)
+        return
+    diagnosis = diagnose([(name, read_file(path)) for name, path in named(files)], noticed)
+    if not diagnosis.read:
+        raise InputError(
+            " ".join(unread.reason for unread in diagnosis.unread),
+            why="None of the inputs could be read, so nothing is known.",
+            hint="Give outputs of nvidia-smi, lspci, dmesg, NCCL or a bandwidth test, as text.",
+        )
+    _print(diagnosis, as_json)
+
+
+def _this_host(symptom: Symptom | None, as_json: bool) -> None:
+    from linkbound.doctor.probe import probe_environment
+    from linkbound.topology.probe import probe_machine
+
+    machine = probe_machine()
+    _print(diagnose_live(machine, probe_environment(), symptom), as_json)
+    if not machine.gpus:
+        raise NothingToMeasure(
+            "No GPU was found on this host.",
+            why="What could be seen of it is printed.",
+            hint="Give files of another machine: linkbound doctor FILE...",
+        )
+
+
+def named(paths: tuple[Path, ...]) -> list[tuple[str, Path]]:
+    """Every file with the name it gets in findings: short, but never the same for two."""
+    files = [file for path in paths for file in _files(path)]
+    names = [file.name for file in files]
+    return [
+        (file.name if names.count(file.name) == 1 else str(file), file)
+        for file in dict.fromkeys(files)
+    ]
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return [file for file in sorted(path.iterdir()) if file.is_file()]
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file, one byte more than is allowed at most. Raises InputError."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}).",
+            why="Nothing was diagnosed.",
+            hint="Check the name and its permissions.",
+        ) from None
+
+
+def _print(diagnosis: Diagnosis, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document(diagnosis), indent=2, allow_nan=False))
+    else:
+        click.echo(text_of(diagnosis))
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as JSON; `findings` come worst first."""
+    content: dict[str, Any] = msgspec.to_builtins(diagnosis)
+    return {"schema": SCHEMA, "version": VERSION, **content}
+
+
+def text_of(diagnosis: Diagnosis) -> str:
+    """The diagnosis for a terminal: findings by severity, then what was and was not read."""
+    blocks = []
+    for severity, heading in _HEADINGS.items():
+        found = [one for one in diagnosis.findings if one.severity is severity]
+        if found:
+            blocks.append(f"{heading}\n" + "\n".join(_paragraph(one) for one in found))
+    if not blocks:
+        blocks.append("Nothing was found in these inputs; that is no proof that all is well.")
+    blocks += [_listing(diagnosis)] if _listing(diagnosis) else []
+    return "\n\n".join(blocks)
+
+
+def _paragraph(finding: Finding) -> str:
+    level = "" if finding.level is Level.SEEN else f" ({finding.level.value})"
+    lines = [f"  {finding.code}{level}"]
+    for name, text in (("seen", finding.seen), ("why", finding.why), ("do", finding.remedy)):
+        lead = f"    {name:<5}"
+        lines.append(fill(text, _WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead)))
+    return "\n".join(lines)
+
+
+def _listing(diagnosis: Diagnosis) -> str:
+    lines = [f"Read: {one.name} ({', '.join(one.kinds)})" for one in diagnosis.read]
+    lines += [f"Not read: {one.reason}" for one in diagnosis.unread]
+    lines += [f"Note: {remark}" for remark in diagnosis.remarks]
+    return "\n".join(lines)
