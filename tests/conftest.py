@@ -1,8 +1,11 @@
 """Settings of the whole suite: no time limits in hypothesis, reasons for what cannot run here."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -48,3 +51,33 @@ def h200_study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
 def desktop_study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     """The recorded desktop with two RTX 5060 Ti on PCIe. Read only."""
     yield from _prepared("5060ti-pair", tmp_path_factory.mktemp("5060ti"))
+
+
+class Studied(NamedTuple):
+    """A finished study: its folder, its file, its page, and what the command said."""
+
+    folder: Path
+    path: Path
+    page: Path
+    out: str
+    err: str
+
+    def copy(self, folder: Path) -> Path:
+        """A copy of the study file that a test may change."""
+        return Path(shutil.copy(self.path, folder / self.path.name))
+
+
+@pytest.fixture(scope="session")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Studied:
+    """`linkbound study llama-3.1-8b` for 1, 8 and 32 sequences, as a user runs it. Read only."""
+    folder = tmp_path_factory.mktemp("studied")
+    words = "study llama-3.1-8b --prompt 1024 --output 65 --concurrency 1,8,32"
+    done = subprocess.run(
+        [sys.executable, "-m", "linkbound.cli", *words.split()],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path = folder / "llama-3.1-8b-on-h200-pair.linkbound"
+    return Studied(folder, path, path.with_suffix(".html"), done.stdout, done.stderr)
