@@ -86,7 +86,7 @@ class CudaDevice:
 
     def __init__(self, name: str) -> None:
         self._driver = _import("cuda.bindings.driver")
-        self._call("cuInit", 0)
+        self._start()
         self._device = self._call(*_lookup(name))
         self.ordinal = int(self._device)
         self._capability = self._read_capability()
@@ -205,6 +205,16 @@ class CudaDevice:
             )
         )
         return major, minor
+
+    def _start(self) -> None:
+        try:
+            self._call("cuInit", 0)
+        except RuntimeError as error:
+            raise CudaError(
+                f"CUDA's driver cannot be loaded ({error}).",
+                why="Without it no GPU can be used.",
+                hint="Install NVIDIA's driver; in a container, pass the GPUs in.",
+            ) from error
 
     def _keep(self, handle: Any) -> int:
         self._handles.append(handle)

@@ -25,7 +25,7 @@ from linkbound.links.live.collective_evidence import (
 )
 from linkbound.links.live.collective_exchange import Exchange, PipeExchange
 from linkbound.links.live.collective_measure import Work
-from linkbound.links.live.collective_rows import cells_of, method_of, row_of
+from linkbound.links.live.collective_rows import NCCL_WAYS, cells_of, row_of, title_of
 from linkbound.links.live.collective_types import Cell, CollectiveJob, Family, RankReport
 from linkbound.links.live.nccl_calls import NcclCalls
 from linkbound.links.live.nccl_library import Nccl, NcclLibrary
@@ -85,7 +85,7 @@ def run_nccl(part: Part, ranks: Sequence[RankBuffers], nccl: Nccl, exchange: Exc
     calls = NcclCalls(nccl, ranks, exchange)
     work = Work(part.job, ranks, calls, exchange)
     logs = Logs(part.job, log_folder(os.environ) if exchange.process == 0 else None)
-    for cell in cells_of(part.job, ((Family.NCCL.value, ""),)):
+    for cell in cells_of(part.job, NCCL_WAYS):
         report = _measured(part.job, cell, work, exchange)
         if exchange.process == 0:
             exchange.row(proven(part.job, cell, report, logs.evidence()))
@@ -133,7 +133,7 @@ def log_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def _measured(job: CollectiveJob, cell: Cell, work: Work, exchange: Exchange) -> RankReport:
-    exchange.begin(f"{method_of(job, cell)}, {cell.launch}, {cell.size_bytes:,} bytes")
+    exchange.begin(title_of(job, cell))
     return work.measure(cell, job.seed + cell.size_bytes)
 
 

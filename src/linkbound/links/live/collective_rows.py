@@ -19,6 +19,8 @@ from linkbound.links.live.collective_types import (
 from linkbound.links.live.rows import Flag, LinkRow
 from linkbound.links.types import Launch, Operation
 
+NCCL_WAYS = (("nccl", ""),)
+"""NCCL is one implementation without variants."""
 NAMES = {operation: name for name, operation in OPERATIONS.items()}
 """The test of nccl-tests that an operation is."""
 
@@ -77,6 +79,11 @@ def method_of(job: CollectiveJob, cell: Cell) -> str:
     if job.processes is Processes.ONE_FOR_ALL:
         words.append("one process")
     return ", ".join(words)
+
+
+def title_of(job: CollectiveJob, cell: Cell) -> str:
+    """What a child says that it is about to do."""
+    return f"{method_of(job, cell)}, {cell.launch}, {cell.size_bytes:,} bytes"
 
 
 def row_of(job: CollectiveJob, cell: Cell, report: RankReport, facts: Mapping[str, str]) -> LinkRow:

@@ -1,17 +1,18 @@
 """The jobs of a sweep of collectives in children, with their logs and findings (L4, L6)."""
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from linkbound.errors import MissingExtra
 from linkbound.evidence.child import MULTICAST_GUARDS, child_environment
-from linkbound.evidence.types import Finding, Level, Severity
+from linkbound.evidence.types import Finding, Level, Reason, Severity
 from linkbound.links.arms import nccl_environment
 from linkbound.links.live import nccl_library
 from linkbound.links.live.collective_evidence import last_words, log_environment, read_logs
+from linkbound.links.live.collective_rows import NCCL_WAYS, cells_of, row_without, title_of
 from linkbound.links.live.collective_types import CollectiveJob, Family
 from linkbound.links.live.jobs import End, JobResult, run_job
 from linkbound.links.live.rows import LinkRow
@@ -37,11 +38,16 @@ class CollectiveResult(Value, frozen=True, kw_only=True):
     """What came of one job."""
 
     job: CollectiveJob
+    """After a failure: the part of it that ran last."""
     rows: tuple[LinkRow, ...]
+    rows_of_job: int
+    """Rows of `job` itself: after a failure, `rows` has those of the attempts before too."""
     findings: tuple[Finding, ...]
     log: str
     """All ranks' NCCL logs; empty where NCCL was not used."""
     end: End
+    begun: str | None
+    """What it was doing when it hung or failed."""
     stuck: bool
     duration_s: float
     environment: dict[str, str]
@@ -68,9 +74,71 @@ def run_one(
     on_row: Callable[[LinkRow], None] | None = None,
     on_begin: Callable[[str], None] | None = None,
 ) -> CollectiveResult:
-    """Run one job in a child of its own, in the environment of its arm."""
+    """Run one job in a child of its own, in the environment of its arm.
+
+    Where an operation hangs or fails, its cells are left out and those after it get a fresh child.
+    """
     if job.family is Family.NCCL and not nccl_library.candidates():
         return _not_run(job, nccl_library.missing())
+    result = _attempt(job, on_row, on_begin)
+    while not result.stuck and (rest := after_failure(result)) is not None:
+        if on_row:
+            for row in rest.lost:
+                on_row(row)
+        if rest.job is None:
+            return msgspec.structs.replace(result, rows=(*result.rows, *rest.lost))
+        result = _joined(result, rest.lost, _attempt(rest.job, on_row, on_begin))
+    return result
+
+
+class Rest(Value, frozen=True, kw_only=True):
+    """What a failure left undone: rows that say so, and the job of the operations after it."""
+
+    lost: tuple[LinkRow, ...]
+    job: CollectiveJob | None
+
+
+def after_failure(result: CollectiveResult) -> Rest | None:
+    """What is left of a job that hung or failed; None where it ran to its end.
+
+    Only NCCL's cells are known from here. A child that failed before its first cell would do so
+    again.
+    """
+    if result.end is End.DONE or result.job.family is not Family.NCCL:
+        return None
+    job, cells = result.job, list(cells_of(result.job, NCCL_WAYS))
+    done = result.rows_of_job
+    if done == len(cells):
+        return None
+    failed = cells[done].operation
+    reason = Reason(code=f"after-{result.end}", text=f"Not run: {result.findings[-1].seen}")
+    later = job.operations[job.operations.index(failed) + 1 :]
+    again = bool(later) and result.begun == title_of(job, cells[done])
+    lost = [cell for cell in cells[done:] if cell.operation is failed or not again]
+    return Rest(
+        lost=tuple(row_without(job, cell, reason) for cell in lost),
+        job=msgspec.structs.replace(job, operations=later) if again else None,
+    )
+
+
+def _joined(
+    first: CollectiveResult, lost: Sequence[LinkRow], second: CollectiveResult
+) -> CollectiveResult:
+    """Both attempts; how the later one ended says whether a third is needed."""
+    return msgspec.structs.replace(
+        second,
+        rows=(*first.rows, *lost, *second.rows),
+        findings=(*first.findings, *second.findings),
+        log=first.log + second.log,
+        duration_s=first.duration_s + second.duration_s,
+    )
+
+
+def _attempt(
+    job: CollectiveJob,
+    on_row: Callable[[LinkRow], None] | None,
+    on_begin: Callable[[str], None] | None,
+) -> CollectiveResult:
     with tempfile.TemporaryDirectory(prefix="linkbound-nccl-") as folder:
         environment = environment_of(job, Path(folder))
         ended = run_job(
@@ -85,9 +153,11 @@ def run_one(
     return CollectiveResult(
         job=job,
         rows=ended.rows,
-        findings=(*_with_log(ended, log), *path_findings(job, ended.rows)),
+        rows_of_job=len(ended.rows),
+        findings=(*path_findings(job, ended.rows), *_with_log(ended, log)),
         log=log,
         end=ended.end,
+        begun=ended.begun,
         stuck=ended.stuck,
         duration_s=ended.duration_s,
         environment=environment,
@@ -106,9 +176,11 @@ def _not_run(job: CollectiveJob, error: MissingExtra) -> CollectiveResult:
     return CollectiveResult(
         job=job,
         rows=(),
+        rows_of_job=0,
         findings=(finding,),
         log="",
         end=End.DONE,
+        begun=None,
         stuck=False,
         duration_s=0.0,
         environment={},

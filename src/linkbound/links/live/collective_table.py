@@ -76,7 +76,12 @@ def _time_and_rate(row: LinkRow | None, notes: list[str]) -> tuple[str, str]:
     if row.time_s is None:
         return (_word(row, notes),) * 2
     rate = busbw_bytes_per_s(row.operation, len(row.group), row.size_bytes, row.time_s) / 1e9
-    return format_significant(row.time_s * 1e6), f"{rate:,.2f}" if rate < 100 else f"{rate:,.0f}"
+    return format_significant(row.time_s * 1e6), _rate_text(rate)
+
+
+def _rate_text(rate: float) -> str:
+    """Two decimals below 100, and three digits where those would be zeros."""
+    return f"{rate:,.2f}" if 1 <= rate < 100 else format_significant(rate)
 
 
 def _word(row: LinkRow, notes: list[str]) -> str:

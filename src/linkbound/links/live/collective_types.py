@@ -87,6 +87,7 @@ class RankReport(Value, frozen=True, kw_only=True):
 
     samples_s: tuple[float, ...] = ()
     calls: int = 1
-    wrong: int = 0
+    wrong: int | None = None
+    """None where nothing was checked."""
     wrong_at_bytes: int | None = None
     """First wrong byte, counted in the result of the rank that found it."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -31,8 +32,12 @@ class _Ranks:
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             for command in commands
         ]
-        for number in range(len(commands)):
-            threading.Thread(target=self._listen, args=(number,), daemon=True).start()
+        self._listeners = [
+            threading.Thread(target=self._listen, args=(number,), daemon=True)
+            for number in range(len(commands))
+        ]
+        for listener in self._listeners:
+            listener.start()
 
     def __len__(self) -> int:
         return len(self._processes)
@@ -55,6 +60,21 @@ class _Ranks:
             return "closed its output and did not end"
         return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
+    def end(self, grace_s: float) -> None:
+        """Wait `grace_s` seconds for all ranks to end, then kill those that have not.
+
+        One that even a kill does not end is left to whoever ends this process's group.
+        """
+        for process in self._processes:
+            try:
+                process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        for process, listener in zip(self._processes, self._listeners, strict=True):
+            listener.join(REAP_S)
+            with suppress(BrokenPipeError, subprocess.TimeoutExpired):
+                process.communicate(timeout=REAP_S)
+
     def _listen(self, number: int) -> None:
         pipe = self._processes[number].stdout
         assert pipe is not None
@@ -66,33 +86,48 @@ class _Ranks:
 def relay(commands: Sequence[Sequence[str]], parts: Sequence[bytes], lines: Lines) -> bool:
     """Run the ranks to their end; whether all said that they were done."""
     ranks = _Ranks(commands)
-    for number, part in enumerate(parts):
-        ranks.tell(number, part)
+    fault: str | None = "interrupted"
+    try:
+        for number, part in enumerate(parts):
+            ranks.tell(number, part)
+        fault = _converse(ranks, lines)
+    finally:
+        ranks.end(0.0 if fault else REAP_S)
+    if fault is not None:
+        lines.fault(fault)
+    return fault is None
+
+
+def _converse(ranks: _Ranks, lines: Lines) -> str | None:
+    """Pass on what the ranks say until all are done (None), or the first fault."""
     given: dict[int, object] = {}
     done: set[int] = set()
     while len(done) < len(ranks):
         number, line = ranks.said.get()
         message = _read(line)
+        if message is None and number in done:
+            continue
         if message is None:
-            if number in done:
-                continue
             what = "said something that is no message" if line else ranks.how_ended(number)
-            lines.fault(f"process {number} of {len(ranks)} {what}")
-            return False
+            return f"process {number} of {len(ranks)} {what}"
         if message.fault is not None:
-            lines.fault(f"process {number} of {len(ranks)}: {message.fault}")
-            return False
+            return f"process {number} of {len(ranks)}: {message.fault}"
         if message.give is not None:
             given[number] = message.give[0]
-        if len(given) == len(ranks):
-            values = msgspec.json.encode([given[each] for each in range(len(ranks))])
-            given.clear()
-            for each in range(len(ranks)):
-                ranks.tell(each, values)
+            _answer(ranks, given)
         if message.done:
             done.add(number)
         _pass_on(message, lines)
-    return True
+    return None
+
+
+def _answer(ranks: _Ranks, given: dict[int, object]) -> None:
+    """Give all what all have given, once the last has."""
+    if len(given) == len(ranks):
+        values = msgspec.json.encode([given[number] for number in range(len(ranks))])
+        given.clear()
+        for number in range(len(ranks)):
+            ranks.tell(number, values)
 
 
 def parts_of(job: CollectiveJob) -> tuple[Part, ...]:
