@@ -53,10 +53,11 @@ def _shape(config: dict[str, Any]) -> ModelShape:
     return parse_config(json.dumps(config), "config.json")
 
 
-MODELS = {
-    "dense": _shape(_DENSE),
-    "one_kv_head": _shape({**_DENSE, "num_key_value_heads": 1}),
-    "tied": _shape({**_DENSE, "tie_word_embeddings": True}),
-    "mixture": _shape(_MIXTURE),
-    "latent": _shape(_LATENT),
+CONFIGS = {
+    "dense": _DENSE,
+    "one_kv_head": {**_DENSE, "num_key_value_heads": 1},
+    "tied": {**_DENSE, "tie_word_embeddings": True},
+    "mixture": _MIXTURE,
+    "latent": _LATENT,
 }
+MODELS = {name: _shape(config) for name, config in CONFIGS.items()}

@@ -75,7 +75,7 @@ def run_case(job: Job, number: int, transport: Any) -> RankResult:
         ids = prompts(job, PROMPT, network.device)
         calls = {}
         with ledger.counting():
-            network.prefill(ids, job.chunk_tokens, job.micro_batches)
+            network.prefill(ids, 0, job.chunk_tokens, job.micro_batches)
         calls["prefill"] = ledger.calls
         logits = []
         for _ in range(DECODES):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from profile_pair import CASES, DECODES, PROMPT, RankResult, job_of, run_case, run_pair
 
 from linkbound.links.types import Operation
+from linkbound.profile.decompose import align, decompose
 from linkbound.profile.types import Call, Job
 from linkbound.splits import Split, crossings
 from linkbound.splits.types import Dispatch, Phase
@@ -114,6 +115,18 @@ def test_micro_batches_send_the_same_bytes_in_more_calls(pair: Pair) -> None:
         for case in ("pp2", "pp2 micro-batches")
     )
     assert parts == whole
+
+
+def test_the_rank_that_is_not_slowed_waits(pair: Pair) -> None:
+    first, slowed = (result.timeline for result in pair["delayed"])
+    rows = decompose([first, slowed])
+    assert len(rows) == 2 * DECODES
+    waits = [sum(row.parts.waiting_s for row in rows if row.rank == rank) for rank in range(2)]
+    assert waits[0] > waits[1]
+    assert all(row.parts.unmatched_s == 0 for row in rows)
+    offsets = align([first, slowed])
+    assert offsets is not None
+    assert abs(offsets[1].offset_s) <= offsets[1].error_s
 
 
 @pytest.mark.parametrize("degree", [2, 4])

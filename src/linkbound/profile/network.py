@@ -65,15 +65,19 @@ class Network:
     def allocate(self, sequences: int, length: int) -> None:
         """Cache and token buffers for `sequences` sequences of up to `length` tokens."""
         for layer in self.layers:
+            # Lets go of the cache before: two at once may not fit.
+            layer.attention.allocate(0, 0)
+        for layer in self.layers:
             layer.attention.allocate(sequences, length)
         self.starts = torch.zeros(sequences, dtype=torch.int64, device=self.device)
         self.tokens = torch.zeros(sequences, 1, dtype=torch.int64, device=self.device)
         self.logits: torch.Tensor | None = None
         self._boundaries: dict[tuple[int, int], States] = {}
 
-    def prefill(self, prompts: torch.Tensor, chunk_tokens: int, micro_batches: int) -> None:
-        """Run prompts (sequence x token) through, from what the cache holds; samples one token."""
-        context = int(self.starts[0])
+    def prefill(
+        self, prompts: torch.Tensor, context: int, chunk_tokens: int, micro_batches: int
+    ) -> None:
+        """Run prompts (sequence x token) through after `context` tokens; samples one token."""
         sequences, length = prompts.shape
         together = max(1, chunk_tokens // length)
         for first in range(0, sequences, together):

@@ -1,0 +1,273 @@
+"""`linkbound profile`: where the time of a split goes, with peer-to-peer on and off (P1)."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from linkbound.cli.fit import read_shape
+from linkbound.errors import LinkboundError, NothingToMeasure, UsageError
+from linkbound.links.types import Arm
+from linkbound.profile.launch import JobResult, arm_environment, require_torch, run_job
+from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
+from linkbound.profile.records import append_result, append_rows, document_of, row_name
+from linkbound.profile.summary import Row, rows, slower_than_one
+from linkbound.profile.types import Delay, Device, Job
+from linkbound.splits.parse_split import parse_split
+from linkbound.units import parse_duration_s
+
+if TYPE_CHECKING:
+    from linkbound.evidence import Finding, Study
+
+SCHEMA = "linkbound.profile"
+VERSION = 1
+
+
+@click.command("profile")
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--split", "split_texts", multiple=True, metavar="SPLIT", help="one, tp2, pp2, ...; repeat."
+)
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    type=click.Choice([arm.value for arm in Arm]),
+    help="Which paths are open; repeat [p2p and staged].",
+)
+@click.option("--batch", default="1,8,32", show_default=True, help="Sequences at once.")
+@click.option(
+    "--prompt", default=1024, show_default=True, type=click.IntRange(1), help="Prompt tokens."
+)
+@click.option(
+    "--steps", default=20, show_default=True, type=click.IntRange(2), help="Timed decode steps."
+)
+@click.option(
+    "--repeats", default=2, show_default=True, type=click.IntRange(1), help="Children of each arm."
+)
+@click.option(
+    "--micro-batches",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Pieces of a step through a pipeline.",
+)
+@click.option(
+    "--shards",
+    metavar="CHUNKS",
+    help="Time each stage's shard alone instead, with these chunks: 512,2048.",
+)
+@click.option("--slow", metavar="RANK:TIME", help="A control: slow a rank before each collective.")
+@click.option(
+    "--device",
+    type=click.Choice([one.value for one in Device]),
+    default=Device.CUDA.value,
+    show_default=True,
+    help="cpu tries the same code out; it says nothing about GPUs.",
+)
+@click.option("--limit", default="10min", show_default=True, help="Time limit of one child.")
+@click.option(
+    "--override", "overrides", metavar="KEY=VALUE", multiple=True, help="A key of the config."
+)
+@click.option("-C", "--study", "path", type=click.Path(path_type=Path), help="Keep records here.")
+@click.option("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(
+    model: str,
+    split_texts: tuple[str, ...],
+    arms: tuple[str, ...],
+    batch: str,
+    prompt: int,
+    steps: int,
+    repeats: int,
+    micro_batches: int,
+    shards: str | None,
+    slow: str | None,
+    device: str,
+    limit: str,
+    overrides: tuple[str, ...],
+    path: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Time splits of MODEL with random weights, and say where each step's time goes.
+
+    Every split runs in every arm, in a fresh process each, arms in turn. Ends with 4 where a
+    rank hung or died, or an arm's data took another path; what was measured stays.
+    """
+    shape = read_shape(model, overrides)
+    splits = [parse_split(text) for text in split_texts or ("one", "tp2")]
+    batches, where = _counts("--batch", batch), Device(device)
+    if shards is None:
+        jobs = plan_jobs(
+            shape,
+            splits,
+            [Arm(one) for one in arms or (Arm.P2P, Arm.STAGED)],
+            points(batches, prompt),
+            where,
+            steps=steps,
+            micro_batches=micro_batches,
+            delay=_delay(slow),
+        )
+    else:
+        grid = shard_points(batches, _counts("--shards", shards), (prompt,))
+        jobs = plan_shards(shape, splits, grid, where, steps=steps)
+    plan = interleave(jobs, repeats)
+    if dry_run:
+        click.echo(_render_plan(plan, as_json))
+        return 0
+    require_torch()
+    if where is Device.CUDA:
+        _require_gpus(max(1 if job.alone is not None else job.split.gpus for job in jobs))
+    with _study(path) as study:
+        results = _measure(plan, parse_duration_s(limit), study)
+    findings = [finding for result in results for finding in result.findings]
+    click.echo(render(rows(results), findings, as_json))
+    return 4 if findings else 0
+
+
+def _counts(option: str, text: str) -> list[int]:
+    try:
+        found = [int(one) for one in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(1 <= one <= 1_000_000 for one in found):
+        raise UsageError(
+            f"{option} '{text}' is not a list of counts.",
+            why="Each is a whole number from 1 to 1,000,000.",
+            hint="Write 1,8,32.",
+        )
+    return found
+
+
+def _delay(text: str | None) -> Delay | None:
+    if text is None:
+        return None
+    rank, colon, duration = text.partition(":")
+    if not colon or not rank.isascii() or not rank.isdigit():
+        raise UsageError(
+            f"--slow '{text}' names no rank and time.",
+            why="One rank waits that long before each of its collectives.",
+            hint="Write --slow 1:100us.",
+        )
+    return Delay(rank=int(rank), seconds=parse_duration_s(duration))
+
+
+def _require_gpus(wanted: int) -> None:
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False
+        )
+        count = sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    except (OSError, subprocess.TimeoutExpired):
+        count = 0
+    if count < wanted:
+        raise NothingToMeasure(
+            f"{count} GPUs are here, {wanted} are needed.",
+            why="Each rank has a GPU of its own.",
+            hint="Choose smaller splits, time shards alone with --shards, or try the code out "
+            "with --device cpu.",
+        )
+
+
+@contextmanager
+def _study(path: Path | None) -> "Iterator[Study | None]":
+    if path is None:
+        yield None
+        return
+    from linkbound.evidence import Study
+
+    with Study.open_or_create(path) as study:
+        yield study
+
+
+def _measure(
+    plan: Sequence[tuple[int, Job]], limit_s: float, study: "Study | None"
+) -> list[JobResult]:
+    """Run every child in order, each result written before the next child starts."""
+    machine = None if study is None else _machine_id()
+    results: list[JobResult] = []
+    run_ids: dict[str, list[str]] = {}
+    for number, (repeat, job) in enumerate(plan, start=1):
+        click.echo(f"{number}/{len(plan)}  {_job_words(job)}  repeat {repeat + 1}", err=True)
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        result = run_job(job, limit_s=limit_s)
+        results.append(result)
+        for finding in result.findings:
+            click.echo(f"  {finding.seen}", err=True)
+        if study is not None:
+            ids = append_result(study, result, repeat, machine, started)
+            for point, record_id in zip(job.points, ids, strict=True):
+                name = row_name(job.split.name, job.arm, point)
+                run_ids.setdefault(name, []).append(record_id)
+    if study is not None:
+        append_rows(study, rows(results), run_ids, machine)
+    return results
+
+
+def _machine_id() -> str | None:
+    from linkbound.topology.fingerprint import fingerprint
+    from linkbound.topology.probe import probe_machine
+
+    try:
+        return fingerprint(probe_machine()).id
+    except LinkboundError:
+        return None
+
+
+def _job_words(job: Job) -> str:
+    arm = "" if job.arm is None else f" {job.arm.value}"
+    alone = "" if job.alone is None else f" shard of rank {job.alone} alone"
+    return f"{job.split.name}{arm}{alone}"
+
+
+def _render_plan(plan: Sequence[tuple[int, Job]], as_json: bool) -> str:
+    children = [
+        {
+            "repeat": repeat + 1,
+            "job": _job_words(job),
+            "processes": 1 if job.alone is not None else job.split.gpus,
+            "points": [point.name for point in job.points],
+            "environment": arm_environment(job),
+        }
+        for repeat, job in plan
+    ]
+    if as_json:
+        document = {"schema": f"{SCHEMA}.plan", "version": VERSION, "children": children}
+        return json.dumps(document, indent=2, allow_nan=False)
+    lines = [f"{len(children)} children, one after another; nothing was run."]
+    for child in children:
+        lines.append(f"{child['job']}, repeat {child['repeat']}, {child['processes']} processes")
+        lines.append("  " + "; ".join(child["points"]))  # type: ignore[arg-type]
+        environment: Any = child["environment"]
+        lines.append("  " + " ".join(f"{name}={value}" for name, value in environment.items()))
+    return "\n".join(lines)
+
+
+def render(found: Sequence[Row], findings: "Sequence[Finding]", as_json: bool) -> str:
+    """The table of parts, or the same as one JSON document."""
+    slower = slower_than_one(found)
+    if as_json:
+        import msgspec
+
+        document = {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "rows": [document_of(row) for row in found],
+            "slower_than_one_gpu": [
+                {"split": row.split.name, "arm": row.arm, "point": row.point.name}
+                for row, _ in slower
+            ],
+            "findings": msgspec.to_builtins(findings),
+        }
+        return json.dumps(document, indent=2, allow_nan=False)
+    from linkbound.profile.cells import HEADER, cells, notes
+    from linkbound.report.table import render_table
+
+    table = render_table(HEADER, [cells(row) for row in found], left=3)
+    return "\n".join([*table, *notes(found, slower, findings)])

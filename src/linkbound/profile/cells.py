@@ -1,0 +1,95 @@
+"""A profile as the cells of a table and the sentences below it (P1, D2)."""
+
+from collections.abc import Iterator, Sequence
+
+from linkbound.evidence.types import Finding
+from linkbound.profile.decompose import Parts
+from linkbound.profile.summary import Row
+from linkbound.units import format_rate, format_significant, format_time
+
+HEADER = (
+    "split",
+    "arm",
+    "point",
+    "step",
+    "repeats",
+    "compute",
+    "wire",
+    "waiting",
+    "gap",
+    "unexplained",
+    "tokens/s",
+    "bus",
+)
+NONE = "-"
+DRIFT_SHOWN = 0.05
+"""A repeat that differs by more is worth a sentence: short tests differ by 5 to 10 %."""
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One line: times of a step, its parts, and rates."""
+    return (
+        row.split.name,
+        NONE if row.arm is None else row.arm.value,
+        row.point.name,
+        format_time(row.step_s),
+        f"{format_time(row.low_s)} - {format_time(row.high_s)}",
+        *_parts(row.parts),
+        NONE if row.unexplained_s is None else _share(row.unexplained_s, row.step_s),
+        format_significant(row.tokens_per_s),
+        NONE if row.bus_bytes_per_s is None else format_rate(row.bus_bytes_per_s),
+    )
+
+
+def _parts(parts: Parts | None) -> tuple[str, str, str, str]:
+    if parts is None:
+        return NONE, NONE, NONE, NONE
+    wire, waiting = parts.communication_s, parts.waiting_s
+    if parts.unmatched_s > wire + waiting:
+        # Seen on one rank alone: the sum is known, its division is not.
+        return (
+            format_time(parts.compute_s),
+            f"{format_time(parts.unmatched_s)} with waiting",
+            NONE,
+            format_time(parts.gap_s),
+        )
+    return (
+        format_time(parts.compute_s),
+        format_time(wire),
+        format_time(waiting),
+        format_time(parts.gap_s),
+    )
+
+
+def _share(part_s: float, step_s: float) -> str:
+    return f"{format_time(part_s)} ({part_s / step_s:+.1%})"
+
+
+def notes(
+    rows: Sequence[Row], slower: Sequence[tuple[Row, Row]], findings: Sequence[Finding]
+) -> Iterator[str]:
+    """What stands out, one sentence each."""
+    yield "Times of one step, mean over ranks; unexplained is the plain step less the traced one."
+    errors = [row.clock_error_s for row in rows if row.clock_error_s is not None]
+    if errors:
+        yield f"Collectives align the ranks' clocks within {format_time(max(errors))}."
+    for row in rows:
+        if row.drift is not None and abs(row.drift) > DRIFT_SHOWN:
+            yield f"{_name(row)} drifted by {row.drift:+.1%} from the first repeat to the last."
+        if row.issued_bytes != row.crossing_bytes:
+            yield (
+                f"{_name(row)} sent {row.issued_bytes:,} B a step, the crossings list "
+                f"{row.crossing_bytes:,} B."
+            )
+    for row, single in slower:
+        yield (
+            f"{_name(row)} is slower than one GPU: {format_time(row.step_s)} against "
+            f"{format_time(single.step_s)}, beyond the spread of the repeats."
+        )
+    for finding in findings:
+        yield f"{finding.code}: {finding.seen} {finding.why} {finding.remedy}"
+
+
+def _name(row: Row) -> str:
+    arm = "" if row.arm is None else f" {row.arm.value}"
+    return f"{row.split.name}{arm}, {row.point.name},"

@@ -1,0 +1,159 @@
+"""What children measured as records of a study, and what is derived from them (E2, P1).
+
+`profile.run` holds every step's time and every call; `profile.parts` rests on runs alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from linkbound.evidence import (
+    Derived,
+    Failed,
+    Measured,
+    Outcome,
+    Reason,
+    Record,
+    Samples,
+    Study,
+)
+from linkbound.profile.launch import JobResult
+from linkbound.profile.summary import Row, ranks_of
+from linkbound.profile.types import Job, Point, RankPoint
+
+METHOD = "linkbound reference runtime"
+METHOD_VERSION = 1
+
+
+def subject_of(job: Job, point: Point, repeat: int) -> dict[str, Any]:
+    """What names a run among the others."""
+    return {
+        "model": job.shape.name,
+        "split": job.split.name,
+        "dispatch": job.split.dispatch.value if job.split.ep > 1 else None,
+        "arm": None if job.arm is None else job.arm.value,
+        "device": job.device.value,
+        "phase": point.phase.value,
+        "batch": point.batch,
+        "tokens": point.tokens,
+        "context": point.context,
+        "micro_batches": job.micro_batches,
+        "alone": job.alone,
+        "delay_s": None if job.delay is None else job.delay.seconds,
+        "repeat": repeat,
+    }
+
+
+def append_result(
+    study: Study, result: JobResult, repeat: int, machine: str | None, started: str
+) -> list[str]:
+    """Append a run record for each point of the job; a point not finished is Failed."""
+    log = study.add_blob(result.log.encode()) if result.log else None
+    return [
+        study.append(
+            Record(
+                kind="profile.shard" if result.job.alone is not None else "profile.run",
+                subject=subject_of(result.job, point, repeat),
+                outcome=_outcome(result, point, log),
+                method=METHOD,
+                method_version=METHOD_VERSION,
+                machine=machine,
+                command=result.command,
+                environment=result.environment,
+                started=started,
+                duration_s=result.duration_s,
+                samples=_samples(ranks_of(result, point)),
+                blobs=_blobs(study, ranks_of(result, point), log),
+            )
+        )
+        for point in result.job.points
+    ]
+
+
+def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
+    ranks = ranks_of(result, point)
+    if not ranks:
+        found = result.findings[0] if result.findings else None
+        reason = Reason(
+            code="not-finished" if found is None else found.code,
+            text="Not every rank finished it." if found is None else found.seen,
+        )
+        return Failed(reason=reason, log=log)
+    wrong = next((one for one in result.findings if one.code == "arm-contradicted"), None)
+    if wrong is not None:
+        return Failed(reason=Reason(code=wrong.code, text=wrong.seen), log=log)
+    return Measured(
+        values={
+            "launch": ranks[0].launch.value,
+            "path": result.path,
+            "calls": msgspec.to_builtins(ranks[0].calls),
+            "parameters": [one.parameters for one in ranks],
+            "memory_bytes": [one.memory_bytes for one in ranks],
+        }
+    )
+
+
+def _blobs(study: Study, ranks: Sequence[RankPoint], log: str | None) -> tuple[str, ...]:
+    """The log, and the timelines of all ranks: parts are computed from them again at will."""
+    timelines = [one.timeline for one in ranks if one.timeline is not None]
+    kept = () if log is None else (log,)
+    return (*kept, study.add_blob(msgspec.json.encode(timelines))) if timelines else kept
+
+
+def _samples(ranks: Sequence[RankPoint]) -> Samples | None:
+    if not ranks:
+        return None
+    return Samples(
+        columns=("rank", "step", "time_s"),
+        rows=tuple(
+            (one.rank, step, time_s) for one in ranks for step, time_s in enumerate(one.times_s)
+        ),
+    )
+
+
+def append_rows(
+    study: Study, rows: Iterable[Row], run_ids: dict[str, list[str]], machine: str | None
+) -> list[str]:
+    """Append a parts record for each row; `run_ids` are its runs by `row_name`."""
+    return [
+        study.append(
+            Record(
+                kind="profile.parts",
+                subject={
+                    "split": row.split.name,
+                    "arm": None if row.arm is None else row.arm.value,
+                    "phase": row.point.phase.value,
+                    "batch": row.point.batch,
+                    "tokens": row.point.tokens,
+                    "context": row.point.context,
+                },
+                outcome=Derived(values=document_of(row)),
+                method="parts of a step",
+                method_version=METHOD_VERSION,
+                machine=machine,
+                parents=tuple(run_ids.get(row_name(row.split.name, row.arm, row.point), ())),
+            )
+        )
+        for row in rows
+    ]
+
+
+def row_name(split: str, arm: object, point: Point) -> str:
+    """The key that joins a row and its runs."""
+    return f"{split}/{arm}/{point.name}"
+
+
+def document_of(row: Row) -> dict[str, Any]:
+    """A row as JSON: seconds, bytes a second, tokens a second; null where not known."""
+    plain: dict[str, Any] = msgspec.to_builtins(row)
+    split, point = plain.pop("split"), plain.pop("point")
+    return {
+        "split": row.split.name,
+        "gpus": row.split.gpus,
+        "degrees": split,
+        **point,
+        **plain,
+        "compute_per_layer_s": row.compute_per_layer_s,
+        "communication_per_layer_s": row.communication_per_layer_s,
+    }

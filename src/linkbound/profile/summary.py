@@ -1,0 +1,209 @@
+"""Repeats of a point to one row: step time, parts, bandwidth, what stays unexplained (P1, D2).
+
+A step takes as long as its slowest rank. Parts come from an instrumented run: what they lack to
+the step time of the plain run is a row of its own, of either sign.
+"""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from linkbound.evidence.stats import median
+from linkbound.links.collectives import bus_factor
+from linkbound.links.types import Arm, Operation
+from linkbound.profile.decompose import Parts, align, decompose, mean_parts, wire_times
+from linkbound.profile.launch import JobResult
+from linkbound.profile.types import Call, Device, Job, Point, RankPoint, Timeline
+from linkbound.splits.crossings import crossings
+from linkbound.splits.types import Split
+from linkbound.values import Value
+
+UNLISTED = frozenset({"sampled", "routing"})
+"""Kinds of calls that crossings leave out: token ids, and what goes with an all-to-all."""
+ELEMENT_BITS = {Device.CUDA: 16, Device.CPU: 32}
+
+
+class Row(Value, frozen=True, kw_only=True):
+    """One split, arm and point. Times are seconds."""
+
+    split: Split
+    arm: Arm | None
+    point: Point
+    launch: str
+    step_s: float
+    """Median over steps and repeats, of the slowest rank."""
+    low_s: float
+    high_s: float
+    """Least and greatest of the repeats' medians."""
+    steps: int
+    drift: float | None
+    """(last repeat - first) / first; None of one repeat."""
+    parts: Parts | None
+    """Mean over ranks, steps and repeats; None where nothing was traced."""
+    unexplained_s: float | None
+    """`step_s` less the parts; negative where the instrument slowed the step."""
+    clock_error_s: float | None
+    """Greatest bound on the ranks' clock offsets; None of one rank, or where they contradict."""
+    bus_bytes_per_s: float | None
+    """Bus bandwidth over all collectives of a step, on the wire."""
+    tokens_per_s: float
+    issued_bytes: int
+    """Payload of one step's calls over the stages of one replica, as the runtime issued them."""
+    crossing_bytes: int
+    """The same as splits.crossings lists it; an all-to-all is listed for uniform routing."""
+    layers: int
+
+    @property
+    def compute_per_layer_s(self) -> float | None:
+        """Compute of one layer, head and embedding spread over them."""
+        return None if self.parts is None else self.parts.compute_s / self.layers
+
+    @property
+    def communication_per_layer_s(self) -> float | None:
+        """Time on the wire of one layer."""
+        return None if self.parts is None else self.parts.communication_s / self.layers
+
+
+class Repeat(Value, frozen=True, kw_only=True):
+    """One point of one child."""
+
+    step_s: float
+    steps: int
+    parts: Parts | None
+    clock_error_s: float | None
+    bus_bytes_per_s: float | None
+
+
+def rows(results: Sequence[JobResult]) -> tuple[Row, ...]:
+    """A row for each split, arm and point that at least one child finished, in run order."""
+    found: dict[tuple[Split, Arm | None, Point], list[tuple[JobResult, list[RankPoint]]]] = {}
+    for result in results:
+        for point in result.job.points:
+            ranks = ranks_of(result, point)
+            if ranks:
+                key = (result.job.split, result.job.arm, point)
+                found.setdefault(key, []).append((result, ranks))
+    return tuple(_row(*key, members) for key, members in found.items())
+
+
+def ranks_of(result: JobResult, point: Point) -> list[RankPoint]:
+    """What every rank says of the point; nothing where one of them is missing."""
+    ranks = [one for one in result.ranks if one.point == point]
+    wanted = 1 if result.job.alone is not None else result.job.split.gpus
+    return ranks if len(ranks) == wanted else []
+
+
+def _row(
+    split: Split, arm: Arm | None, point: Point, members: list[tuple[JobResult, list[RankPoint]]]
+) -> Row:
+    repeats = [repeat_of(ranks) for _, ranks in members]
+    medians = [one.step_s for one in repeats]
+    slowest = [time_s for _, ranks in members for time_s in slowest_s(ranks)]
+    step_s = _middle(slowest)
+    parts = _mean([one.parts for one in repeats if one.parts is not None])
+    errors = [one.clock_error_s for one in repeats if one.clock_error_s is not None]
+    rates = [one.bus_bytes_per_s for one in repeats if one.bus_bytes_per_s is not None]
+    tokens = point.batch * point.tokens * split.replicas
+    return Row(
+        split=split,
+        arm=arm,
+        point=point,
+        launch=members[0][1][0].launch.value,
+        step_s=step_s,
+        low_s=min(medians),
+        high_s=max(medians),
+        steps=len(slowest),
+        drift=medians[-1] / medians[0] - 1 if len(medians) > 1 else None,
+        parts=parts,
+        unexplained_s=None if parts is None else step_s - parts.step_s,
+        clock_error_s=max(errors, default=None),
+        bus_bytes_per_s=median(rates),
+        tokens_per_s=tokens / step_s,
+        issued_bytes=issued_bytes(members[0][1], split),
+        crossing_bytes=crossing_bytes(members[0][0].job, point),
+        layers=max(1, len(members[0][0].job.shape.layers) // split.pp),
+    )
+
+
+def repeat_of(ranks: Sequence[RankPoint]) -> Repeat:
+    """One point of one child, over its ranks."""
+    times_s = slowest_s(ranks)
+    timelines = [one.timeline for one in ranks if one.timeline is not None]
+    offsets = align(timelines) if len(timelines) > 1 else None
+    return Repeat(
+        step_s=_middle(times_s),
+        steps=len(times_s),
+        parts=mean_parts(decompose(timelines)),
+        clock_error_s=None if offsets is None else max(one.error_s for one in offsets),
+        bus_bytes_per_s=_bus_rate(ranks[0].calls, timelines),
+    )
+
+
+def issued_bytes(ranks: Sequence[RankPoint], split: Split) -> int:
+    """Payload of a step's calls, each once: by the first tensor rank of every stage."""
+    return sum(
+        call.size_bytes * call.count
+        for one in ranks
+        if one.rank % split.tp == 0 and one.rank < split.tp * split.pp
+        for call in one.calls
+        if call.kind not in UNLISTED
+        and (call.operation is not Operation.SEND_RECV or call.ranks[0] == one.rank)
+    )
+
+
+def crossing_bytes(job: Job, point: Point) -> int:
+    """Payload of the crossings of a step with all tokens of the point."""
+    bits = ELEMENT_BITS[job.device]
+    shape = msgspec.structs.replace(job.shape, activation_bits=bits)
+    tokens = point.batch * point.tokens
+    listed = crossings(shape, job.split, point.phase, tokens, point.batch, logits=True)
+    return sum(one.size_bytes * one.count for one in listed)
+
+
+def slowest_s(ranks: Sequence[RankPoint]) -> list[float]:
+    """Each step's time on the rank that took longest."""
+    return [max(times) for times in zip(*(one.times_s for one in ranks), strict=True)]
+
+
+def _bus_rate(calls: Sequence[Call], timelines: Sequence[Timeline]) -> float | None:
+    """Bus bytes that the calls of a step carry, over the time they are on the wire."""
+    steps = min((len(one.steps) for one in timelines), default=0)
+    wire_s = math.fsum(one.wire_s for one in wire_times(timelines))
+    moved = math.fsum(one.size_bytes * one.count * _factor(one) for one in calls)
+    return moved * steps / wire_s if wire_s and moved else None
+
+
+_NAMES = {Operation.SEND_RECV: "sendrecv", Operation.ALL_TO_ALL: "alltoall"}
+
+
+def _factor(call: Call) -> float:
+    return bus_factor(_NAMES.get(call.operation, call.operation.value), len(call.ranks))
+
+
+def _mean(parts: Sequence[Parts]) -> Parts | None:
+    if not parts:
+        return None
+    names = Parts.__struct_fields__
+    return Parts(
+        **{name: math.fsum(getattr(one, name) for one in parts) / len(parts) for name in names}
+    )
+
+
+def _middle(times_s: Sequence[float]) -> float:
+    found = median(times_s)
+    assert found is not None
+    return found
+
+
+def slower_than_one(found: Sequence[Row]) -> tuple[tuple[Row, Row], ...]:
+    """Rows of split models that are slower than one GPU at the same point, beyond the repeats."""
+    single = {row.point: row for row in found if row.split.gpus == 1}
+    return tuple(
+        (row, single[row.point])
+        for row in found
+        if row.split.gpus > 1
+        and row.split.replicas == 1
+        and row.point in single
+        and row.low_s > single[row.point].high_s
+    )

@@ -1,0 +1,103 @@
+"""The verb: what it prints, keeps and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from profile_models import CONFIGS
+
+from linkbound.cli import profile
+from linkbound.errors import NothingToMeasure, UsageError
+from linkbound.evidence import Study
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS["mixture"]), encoding="utf-8")
+    return str(path)
+
+
+def test_a_dry_run_shows_every_child_and_runs_none(model: str) -> None:
+    ran = CliRunner().invoke(
+        profile.command,
+        [model, "--split", "one", "--split", "tp2", "--arm", "p2p", "--arm", "staged", "--dry-run"],
+    )
+    assert ran.exit_code == 0
+    lines = ran.output.splitlines()
+    assert lines[0] == "6 children, one after another; nothing was run."
+    assert [line.split(",")[0] for line in lines[1::3]] == 2 * ["one GPU", "tp2 p2p", "tp2 staged"]
+    assert "NCCL_P2P_DISABLE=1 NCCL_NVLS_ENABLE=0" in lines[9]
+
+
+def test_a_dry_run_as_json(model: str) -> None:
+    ran = CliRunner().invoke(
+        profile.command, [model, "--split", "tp2", "--shards", "64", "--dry-run", "--json"]
+    )
+    children = json.loads(ran.output)["children"]
+    assert [child["processes"] for child in children] == [1, 1]
+    assert children[0]["points"][0] == "decode 1 after 1,024"
+
+
+def test_without_enough_gpus_nothing_is_run(
+    model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(profile, "require_torch", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ran = CliRunner().invoke(profile.command, [model, "--split", "tp2"])
+    assert isinstance(ran.exception, NothingToMeasure)
+    assert "0 GPUs are here, 2 are needed." in str(ran.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--batch", "1,x"], "--batch '1,x'"),
+        (["--slow", "1"], "--slow '1'"),
+        (["--shards", "0"], "--shards '0'"),
+        (["--split", "tq2"], "'tq2' is not a split"),
+        (["--slow", "1:soon"], "'soon' is not a time"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(
+    model: str, arguments: list[str], said: str
+) -> None:
+    ran = CliRunner().invoke(profile.command, [model, *arguments, "--dry-run"])
+    assert isinstance(ran.exception, UsageError)
+    assert said in str(ran.exception)
+
+
+def test_a_profile_on_a_cpu_from_end_to_end(model: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    path = tmp_path / "s.linkbound"
+    ran = CliRunner().invoke(
+        profile.command,
+        [model, "--split", "one", "--split", "tp2", "--arm", "staged", "--device", "cpu",
+         "--batch", "2", "--prompt", "16", "--steps", "4", "--repeats", "1", "--json",
+         "-C", str(path)],
+    )  # fmt: skip
+    assert ran.exception is None, ran.output
+    document = json.loads(ran.stdout)
+    assert [(row["split"], row["arm"], row["phase"]) for row in document["rows"]] == [
+        ("one GPU", None, "prefill"),
+        ("one GPU", None, "decode"),
+        ("tp2", "staged", "prefill"),
+        ("tp2", "staged", "decode"),
+    ]
+    for row in document["rows"]:
+        assert row["issued_bytes"] == row["crossing_bytes"]
+        parts = row["parts"]
+        total = sum(
+            parts[name]
+            for name in (
+                "compute_s", "communication_s", "waiting_s", "unmatched_s", "host_copy_s", "gap_s",
+            )
+        )  # fmt: skip
+        assert total == pytest.approx(parts["step_s"])
+        assert row["unexplained_s"] == pytest.approx(row["step_s"] - parts["step_s"])
+    assert document["findings"] == []
+    with Study.open(path) as study:
+        assert len(study.find("profile.run")) == 4
+        assert len(study.find("profile.parts")) == 4
+        assert study.verify() == []

@@ -1,0 +1,194 @@
+"""Children: their environment, what they leave, and how they end."""
+
+import subprocess
+import sys
+
+import pytest
+from msgspec.structs import replace
+from profile_results import job
+
+from linkbound.errors import MissingExtra, UsageError
+from linkbound.evidence import ChildResult
+from linkbound.links.types import Arm
+from linkbound.profile import launch, leader
+from linkbound.profile.launch import arm_environment, require_torch, run_job
+from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
+from linkbound.profile.types import Delay, Device
+from linkbound.splits.parse_split import parse_split
+from linkbound.splits.types import Phase
+
+
+def _ended(**changes: object) -> ChildResult:
+    whole = ChildResult(
+        argv=("python",),
+        exit_code=0,
+        ended_by=None,
+        stdout=b"",
+        stderr=b"",
+        stdout_dropped_bytes=0,
+        stderr_dropped_bytes=0,
+        duration_s=1.0,
+        timed_out=False,
+        stuck=False,
+    )
+    return replace(whole, **changes)
+
+
+@pytest.mark.parametrize("arm", [None, *Arm])
+def test_multicast_is_off_in_every_arm(arm: Arm | None) -> None:
+    environment = arm_environment(job("tp2", arm))
+    assert environment["NCCL_NVLS_ENABLE"] == "0"
+    assert environment["TORCH_SYMM_MEM_DISABLE_MULTICAST"] == "1"
+    assert environment["NVSHMEM_DISABLE_NVLS"] == "1"
+    assert environment["VLLM_ALLREDUCE_USE_SYMM_MEM"] == "0"
+    assert (environment.get("NCCL_P2P_DISABLE") == "1") == (arm in (Arm.STAGED, Arm.NET))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"timed_out": True, "exit_code": None}, "profile-hang", "did not end within 9 s"),
+        ({"exit_code": 77, "stderr": b"rank 1: full\n"}, "profile-out-of-memory", "rank 1: full"),
+        ({"exit_code": 5}, "profile-rank-died", "exit code 5. It said nothing."),
+        ({"exit_code": None, "ended_by": "SIGKILL"}, "profile-rank-died", "SIGKILL"),
+    ],
+)
+def test_how_a_child_ends_is_a_finding(changes: dict[str, object], code: str, said: str) -> None:
+    (finding,) = launch._how_it_ended(job("tp2", Arm.P2P), _ended(**changes), 9)
+    assert finding.code == code
+    assert said in finding.seen
+    assert "tp2 in arm p2p" in finding.seen
+
+
+def test_a_child_that_ends_well_is_no_finding() -> None:
+    assert launch._how_it_ended(job("tp2"), _ended(), 9) == ()
+
+
+CHANNEL = (
+    "host:1:1 [{gpu}] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via {how}\n"
+    "host:1:1 [{gpu}] NCCL INFO Channel 00/0 : 1[1] -> 0[0] via {how}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("arm", "how", "path", "contradicted"),
+    [
+        (Arm.P2P, "P2P/CUMEM", "direct", False),
+        (Arm.STAGED, "SHM/direct/direct", "staged", False),
+        (Arm.P2P, "SHM/direct/direct", "staged", True),
+        (Arm.STAGED, "P2P/CUMEM", "direct", True),
+    ],
+)
+def test_the_log_must_show_the_path_of_the_arm(
+    arm: Arm, how: str, path: str, contradicted: bool
+) -> None:
+    seen, findings = launch._path(job("tp2", arm), CHANNEL.format(gpu=0, how=how))
+    assert seen == path
+    assert [one.code for one in findings] == ["arm-contradicted"] * contradicted
+
+
+def test_without_a_log_no_path_is_claimed() -> None:
+    assert launch._path(job("tp2", Arm.P2P), "") == (None, ())
+    assert launch._path(job("one"), CHANNEL) == (None, ())
+
+
+def test_one_rank_that_dies_ends_the_others() -> None:
+    well = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    badly = subprocess.Popen([sys.executable, "-c", "raise SystemExit(9)"])
+    try:
+        assert leader._wait([well, badly]) == 9
+    finally:
+        well.kill()
+        well.wait()
+
+
+def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(MissingExtra, match=r"linkbound\[torch\]"):
+        require_torch()
+
+
+def test_arms_are_interleaved_and_a_single_gpu_has_none() -> None:
+    splits = [parse_split(text) for text in ("one", "tp2", "x2")]
+    jobs = plan_jobs(
+        job("one").shape, splits, [Arm.P2P, Arm.STAGED], points([8, 1], 64), Device.CUDA, steps=4
+    )
+    order = [(one.split.name, one.arm) for _, one in interleave(jobs, 2)]
+    assert order == 2 * [
+        ("one GPU", None),
+        ("tp2", Arm.P2P),
+        ("tp2", Arm.STAGED),
+        ("2 replicas", None),
+    ]
+    assert [point.name for point in jobs[0].points] == [
+        "prefill 1 x 64",
+        "decode 1 after 64",
+        "prefill 8 x 64",
+        "decode 8 after 64",
+    ]
+
+
+def test_shards_are_one_job_a_stage_over_a_grid() -> None:
+    grid = shard_points([1, 4], [32], [64])
+    assert [point.name for point in grid] == [
+        "decode 1 after 64",
+        "decode 4 after 64",
+        "prefill 1 x 32",
+        "prefill 1 x 32 after 64",
+    ]
+    jobs = plan_shards(job("one").shape, [parse_split("tp2 pp3")], grid, Device.CUDA, steps=4)
+    assert [one.alone for one in jobs] == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        ("tp3", "256 rows of the padded vocabulary"),
+        ("pp4", "the model has 3"),
+        ("ep2 tp2", "the model has none"),
+        ("tp2:3,1", "unequal tensor shares"),
+    ],
+)
+def test_a_split_that_cannot_be_run_is_refused(split: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        plan_jobs(
+            job("one").shape,
+            [parse_split(split)],
+            [Arm.P2P],
+            points([1], 8),
+            Device.CUDA,
+            steps=2,
+        )
+
+
+def _on_cpu(split: str, **changes: object):  # type: ignore[no-untyped-def]
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    asked = points([2], 8)
+    return replace(
+        job(split, Arm.STAGED, asked), device=Device.CPU, steps=4, traced_steps=2, **changes
+    )
+
+
+def test_a_child_of_two_ranks_leaves_every_point() -> None:
+    result = run_job(_on_cpu("tp2"), limit_s=120)
+    assert result.findings == ()
+    assert len(result.ranks) == 4
+    for one in result.ranks:
+        assert len(one.times_s) == (4 if one.point.phase is Phase.DECODE else 2)
+        assert one.timeline is not None
+        assert len(one.timeline.steps) == 2
+    assert {one.rank for one in result.ranks} == {0, 1}
+
+
+def test_a_shard_of_any_rank_runs_alone() -> None:
+    whole = _on_cpu("tp2 pp3")
+    result = run_job(replace(whole, alone=3, arm=None, traced_steps=0), limit_s=120)
+    assert result.findings == ()
+    assert [one.rank for one in result.ranks] == [3, 3]
+    assert all(one.timeline is None for one in result.ranks)
+
+
+def test_a_hang_is_ended_and_named() -> None:
+    result = run_job(_on_cpu("tp2", delay=Delay(rank=1, seconds=600)), limit_s=6)
+    assert [one.code for one in result.findings] == ["profile-hang"]
+    assert result.ranks == ()

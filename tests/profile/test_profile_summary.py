@@ -1,0 +1,139 @@
+"""Rows, cells and records from results whose numbers are chosen."""
+
+from pathlib import Path
+
+import pytest
+from profile_results import DECODE, SIZE, job, result
+
+from linkbound.evidence import Failed, Finding, Level, Measured, Severity, Study
+from linkbound.links.types import Arm
+from linkbound.profile.cells import HEADER, cells, notes
+from linkbound.profile.records import append_result, append_rows, document_of, row_name
+from linkbound.profile.summary import rows, slower_than_one
+
+WRONG = Finding(
+    code="arm-contradicted",
+    level=Level.SEEN,
+    severity=Severity.ERROR,
+    seen="The log shows another path.",
+    why="Times would be mixed up.",
+    remedy="Choose another arm.",
+)
+
+
+def _two_repeats() -> list:  # type: ignore[type-arg]
+    one = job("one")
+    tp2 = job("tp2", Arm.STAGED)
+    return [
+        result(one, [[0.008, 0.008, 0.008]]),
+        result(tp2, [[0.010, 0.010, 0.010], [0.010, 0.011, 0.010]]),
+        result(one, [[0.008, 0.008, 0.008]]),
+        result(tp2, [[0.012, 0.012, 0.012], [0.011, 0.011, 0.011]]),
+    ]
+
+
+def test_a_row_is_the_slowest_rank_over_all_repeats() -> None:
+    single, split = rows(_two_repeats())
+    assert single.step_s == 0.008
+    assert single.drift == 0
+    assert single.parts is None
+    assert single.tokens_per_s == 500
+    assert split.steps == 6
+    assert split.step_s == pytest.approx(0.0115)
+    assert (split.low_s, split.high_s) == (0.010, 0.012)
+    assert split.drift == pytest.approx(0.2)
+
+
+def test_parts_are_the_mean_and_the_rest_is_unexplained() -> None:
+    split = rows(_two_repeats())[1]
+    assert split.parts is not None
+    assert split.parts.compute_s == pytest.approx(0.005)
+    assert split.parts.communication_s == pytest.approx(0.003)
+    assert split.parts.waiting_s == pytest.approx(0.001)
+    assert split.parts.gap_s == pytest.approx(0.001)
+    assert split.unexplained_s == pytest.approx(0.0015)
+    assert split.compute_per_layer_s == pytest.approx(0.005 / 3)
+    assert split.communication_per_layer_s == pytest.approx(0.001)
+    # The all-reduce begins at 4 and 6 ms and ends at 9 ms on both.
+    assert split.clock_error_s == pytest.approx(0.004)
+
+
+def test_bus_bandwidth_is_bytes_over_time_on_the_wire() -> None:
+    split = rows(_two_repeats())[1]
+    moved = 7 * SIZE * 1.0 + 4 * 256 * 2 * 0.5
+    assert split.bus_bytes_per_s == pytest.approx(moved / 0.003)
+
+
+def test_issued_bytes_equal_the_crossings() -> None:
+    split = rows(_two_repeats())[1]
+    assert split.issued_bytes == split.crossing_bytes == 7 * SIZE + 4 * 256 * 2
+
+
+def test_a_split_slower_than_one_gpu_is_named() -> None:
+    found = rows(_two_repeats())
+    ((slow, single),) = slower_than_one(found)
+    assert (slow.split.name, single.split.name) == ("tp2", "one GPU")
+    said = list(notes(found, [(slow, single)], [WRONG]))
+    assert any("tp2 staged, decode 4 after 16, is slower than one GPU: 11.5 ms" in s for s in said)
+    assert any("drifted by +20.0%" in sentence for sentence in said)
+    assert said[-1].startswith("arm-contradicted: The log shows another path.")
+
+
+def test_cells_follow_the_header() -> None:
+    single, split = rows(_two_repeats())
+    assert len(cells(single)) == len(cells(split)) == len(HEADER)
+    assert cells(single)[:4] == ("one GPU", "-", "decode 4 after 16", "8.00 ms")
+    assert cells(single)[5:10] == ("-",) * 5
+    assert cells(split)[5:9] == ("5.00 ms", "3.00 ms", "1.00 ms", "1.00 ms")
+    assert cells(split)[9] == "1.50 ms (+13.0%)"
+
+
+def test_a_point_that_one_rank_lacks_has_no_row() -> None:
+    whole = result(job("tp2", Arm.P2P), [[0.01], [0.01]])
+    from msgspec.structs import replace
+
+    assert rows([replace(whole, ranks=whole.ranks[:1])]) == ()
+
+
+def test_records_lead_from_parts_to_runs(tmp_path: Path) -> None:
+    results = _two_repeats()
+    with Study.create(tmp_path / "s.linkbound") as study:
+        ids: dict[str, list[str]] = {}
+        for number, one in enumerate(results):
+            (run,) = append_result(study, one, number // 2, "m", "2026-01-01T00:00:00+00:00")
+            ids.setdefault(row_name(one.job.split.name, one.job.arm, DECODE), []).append(run)
+        append_rows(study, rows(results), ids, "m")
+        runs = study.find("profile.run", split="tp2", arm="staged")
+        assert [run.subject["repeat"] for run in runs] == [0, 1]
+        assert runs[0].samples is not None
+        assert runs[0].samples.rows[4] == (1, 1, 0.011)
+        assert isinstance(runs[0].outcome, Measured)
+        assert runs[0].outcome.values["calls"][0]["count"] == 6
+        assert study.blob(runs[0].blobs[0]) == b"a line"
+        assert b"all_reduce" in study.blob(runs[0].blobs[1])
+        (parts,) = study.find("profile.parts", split="tp2")
+        assert parts.parents == tuple(run.id for run in runs)
+        assert study.verify() == []
+
+
+def test_what_was_not_measured_is_failed_with_the_reason(tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    wrong = result(job("tp2", Arm.P2P), [[0.01], [0.01]], (WRONG,))
+    died = replace(WRONG, code="profile-rank-died", seen="tp2 ended with SIGKILL.")
+    none = replace(wrong, ranks=(), findings=(died,))
+    with Study.create(tmp_path / "s.linkbound") as study:
+        for one, code in ((wrong, "arm-contradicted"), (none, "profile-rank-died")):
+            (run,) = append_result(study, one, 0, None, "2026-01-01T00:00:00+00:00")
+            outcome = study.get(run).outcome
+            assert isinstance(outcome, Failed)
+            assert outcome.reason.code == code
+            assert outcome.log is not None
+
+
+def test_a_row_as_a_document() -> None:
+    document = document_of(rows(_two_repeats())[1])
+    assert document["split"] == "tp2"
+    assert document["phase"] == "decode"
+    assert document["parts"]["waiting_s"] == pytest.approx(0.001)
+    assert document["gpus"] == 2
