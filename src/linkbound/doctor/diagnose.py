@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import structs
 
 from linkbound.doctor import (
+    rules_budget,
     rules_fabric,
     rules_grants,
     rules_host,
@@ -80,7 +81,7 @@ RULES: tuple[Rule, ...] = (
     rules_rates.uniform,
     rules_rates.pcie_normal,
     rules_rates.slow_host_link,
-    rules_rates.over_budget,
+    rules_budget.over_budget,
     rules_rates.write_collapse,
     rules_host.shared_memory,
     rules_host.virtual,
@@ -118,7 +119,7 @@ def diagnose(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None = None
         findings=findings_of(reading.facts),
         read=reading.read,
         unread=reading.unread,
-        remarks=_contradicted(reading.facts),
+        remarks=(*_contradicted(reading.facts), *_hidden(reading.facts)),
     )
 
 
@@ -188,6 +189,15 @@ def _together(findings: Iterable[Finding]) -> list[Finding]:
             finding = structs.replace(known, seen=f"{known.seen} {finding.seen}")
         found[key] = finding
     return list(found.values())
+
+
+def _hidden(facts: Facts) -> tuple[str, ...]:
+    """What an input could not show because of how it was taken."""
+    return tuple(
+        f"{text.source}: lspci ran without root, so ACS control could not be read."
+        for text in facts.texts
+        if "Capabilities: <access denied>" in text.text
+    )
 
 
 def _contradicted(facts: Facts) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from linkbound.doctor.types import Message, Place
 _COLUMN = re.compile(
     r"^(?:GPU\d+|NIC\d+|mlx\w+|hfi\w+|bnxt\w+|irdma\w+|rdma\w+|ib\w+|efa\w*|\w+_\d+)$"
 )
+_ROW = re.compile(r"^GPU\d{1,4}$")
+_CELL = re.compile(r"^(?:X|NV\d+|C2C|PIX|PXB|PHB|NODE|SYS|OK|CNS|GNS|TNS|DR|NS|U)$")
 _TREE_TOP = re.compile(r"^-\+-\[[0-9a-f:-]+\]-", re.I)
 _TREE_END = re.compile(r"^ \\-\[[0-9a-f:-]+\]-", re.I)
 _TREE_ROOT = re.compile(r"^ \+-\[[0-9a-f:-]+\]-", re.I)
@@ -60,6 +62,24 @@ def _header(line: str) -> list[str]:
     return names if heading and len(names) > 1 else []
 
 
+def parse_surplus(text: str, source: str) -> tuple[Message, ...]:
+    """Rows of `topo -m` or `topo -p2p` for GPUs that head no column."""
+    names: list[str] = []
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if header := _header(line):
+            names = [name for name in header if name.startswith("GPU")]
+        elif len(names) > 1 and words and _ROW.match(words[0]) and len(words) > 2:
+            cells = [word for word in words[1:] if _CELL.match(word)]
+            if words[0] not in names and len(cells) > 1:
+                text = f"a row for {words[0]}, but columns for {names[0]} to {names[-1]} only"
+                found.append(
+                    Message(place=Place(source=source, line=number), kind="size", text=text)
+                )
+    return tuple(found)
+
+
 def _open_trees(lines: list[str], source: str) -> Iterator[Message]:
     """`lspci -t` closes its last root with a backslash."""
     tops = [number for number, line in enumerate(lines, 1) if _TREE_TOP.match(line)]
@@ -71,16 +91,18 @@ def _open_trees(lines: list[str], source: str) -> Iterator[Message]:
 
 def _short_matrices(lines: list[str], source: str) -> Iterator[Message]:
     """nvbandwidth counts its columns; a square matrix with fewer rows was cut."""
-    columns, rows, title = 0, 0, ""
+    columns, rows, title, name = 0, 0, "", ""
     for number, line in enumerate([*lines, ""], 1):
         cells = _CELLS.match(line) if columns else None
         if cells and len(cells[2].split()) == columns:
             rows += 1
             continue
-        if columns and 0 < rows < columns and "CPU" not in title:
+        square = "CPU" not in title and (name.startswith("device_to_device") or rows > 1)
+        if columns and 0 < rows < columns and square:
             yield _gap(source, number, f"{rows} of {columns} rows below '{title[:60]}'")
         columns, rows = 0, 0
         if _COUNTING.match(line) and title.startswith("memcpy"):
             columns = len(line.split())
         elif line.strip():
             title = line.strip()
+            name = title.removeprefix("Running ") if title.startswith("Running ") else name

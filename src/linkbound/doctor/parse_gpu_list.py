@@ -7,7 +7,7 @@ from linkbound.topology.types import Gpu, Machine
 _GPU = re.compile(
     r"^\s*(?:\[\d\] )?(?:GPU|Device) ?(\d{1,3}): "
     r"((?:NVIDIA|Tesla|GeForce|Quadro|AMD|Radeon) ?[^,(\[]{2,60})"
-    r"(?:\s*\(UUID: (GPU-[0-9a-f-]{20,40})\))?\s*$"
+    r"(?:\s*\(UUID: ([^)]{1,60})\))?\s*$"
 )
 _MOST = 512
 _NO_UUID = "GPU-00000000-0000-0000-0000-000000000000"

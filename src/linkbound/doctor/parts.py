@@ -81,7 +81,8 @@ def nvlink_part(model: str | None) -> NvlinkPart | None:
 
 def model_of(gpu: Gpu) -> str | None:
     """The printed name, else the name that a known device id stands for."""
-    return gpu.model or gpu.facts.get("Name") or _SXM_IDS.get(gpu.device_id or "")
+    name = gpu.model or gpu.facts.get("Name") or _SXM_IDS.get(gpu.device_id or "")
+    return None if name is None or name.startswith("(") else name
 
 
 def is_paired(model: str | None) -> bool:

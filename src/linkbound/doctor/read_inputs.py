@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from linkbound.doctor.parse_acs import parse_acs
-from linkbound.doctor.parse_gaps import parse_gaps
+from linkbound.doctor.parse_gaps import parse_gaps, parse_surplus
 from linkbound.doctor.parse_gpu_list import parse_gpu_list
 from linkbound.doctor.parse_kernel_arguments import parse_kernel_arguments
 from linkbound.doctor.parse_kernel_log import parse_kernel_log
@@ -38,6 +38,7 @@ from linkbound.topology.types import Machine
 from linkbound.values import Value
 
 _BAR1 = re.compile(r"^\s*BAR 1: current size: (\d{1,6})([KMGT])B\b", re.MULTILINE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SECOND_READERS = ("nvidia-smi topo -p2p", "nvidia-smi topo -m", "nvidia-smi -q", "nvidia-smi")
 """Tools whose outputs people paste below each other into one file."""
@@ -62,6 +63,7 @@ def read_inputs(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None) ->
         except InputError as error:
             unread.append(UnreadInput(name=name, reason=f"{error.seen} {error.why}".strip()))
             continue
+        text = _COLOUR.sub("", text)
         parts = _read_input(name, data, text)
         kinds = tuple(kind for kind, _, values in parts if values)
         if not kinds:
@@ -103,6 +105,8 @@ def _read_input(name: str, data: bytes, text: str) -> list[Part]:
     if any(facts for _, _, facts in parts):
         gaps = (*parse_gaps(text, name), *_topology_gaps(parts[0][2], name))
         parts.append(("", "gaps", gaps))
+    parts.append(("topo matrix", "contradictions", parse_surplus(text, name)))
+    if any(facts for _, _, facts in parts):
         parts = [(kind or parts[0][0], field, facts) for kind, field, facts in parts]
     return parts
 
@@ -114,7 +118,8 @@ def _machines(name: str, data: bytes, text: str) -> tuple[Machine, ...]:
     with suppress(InputError):
         found.append(read_machine(data, name))
     first = next((reader for reader in READERS if reader.matches(text)), None)
-    for reader in READERS:
+    pasted = first is None or first.name.startswith(("nvidia-smi", "p2p"))
+    for reader in READERS if pasted else ():
         if reader is first or reader.name not in _SECOND_READERS or not reader.matches(text):
             continue
         module, function = reader.parser.split(".")
@@ -151,7 +156,7 @@ _GAP_NOTE = re.compile(
 def _topology_gaps(machines: tuple[Machine, ...], source: str) -> tuple[Message, ...]:
     """What the topology readers say of cut files."""
     return tuple(
-        Message(place=Place(source=source), kind="gap", text=note)
+        Message(place=Place(source=source), kind="gap", text=note.removeprefix(f"{source}: "))
         for machine in machines
         for note in machine.notes
         if _GAP_NOTE.search(note)

@@ -19,6 +19,8 @@ _NEEDS = (
     (re.compile(r"\bH[12]00\b|\bH20\b|\bL40S?\b|\bRTX 40\d\d\b"), (2, 14), "Hopper or Ada"),
 )
 _WSL_NEEDS = (2, 10)
+_NAMED_ELSEWHERE = ("not_ready", "nvls_error", "shm_full", "peer_refused")
+"""Errors that have a finding of their own."""
 
 
 def transports(facts: Facts) -> Iterator[Finding]:
@@ -60,7 +62,8 @@ def messages(facts: Facts) -> Iterator[Finding]:
         found = _of(facts, kind)
         if found:
             yield seen(code, _quoted(found))
-    crashes = [one for one in _of(facts, "crash") if "system not yet initialized" not in one.text]
+    named = {one.place for kind in _NAMED_ELSEWHERE for one in _of(facts, kind)}
+    crashes = [one for one in _of(facts, "crash") if one.place not in named]
     if crashes and not _of(facts, "smem_limit"):
         yield seen("collective-crash", _quoted(crashes))
 

@@ -151,8 +151,17 @@ def _whole(machine: Machine, neighbours: dict[str, set[str]]) -> str | None:
 
 
 def graph_whole(facts: Facts) -> Iterator[Finding]:
-    """NCCL's own graph lines, where all its paths between GPUs are NVLink."""
+    """NCCL's own graph lines: all its paths between GPUs are NVLink, or those of islands."""
     for log in facts.logs:
+        neighbours: dict[str, set[str]] = {path.dst: set() for path in log.paths}
+        for path in log.paths:
+            neighbours.setdefault(path.src, set()).update(
+                {path.dst} if path.type in ("NVL", "NVB") else ()
+            )
+        islands = _components(neighbours) if any(neighbours.values()) else []
+        if len(islands) > 1 and {path.src for path in log.paths} == neighbours.keys():
+            groups = listed("{" + ", ".join(sorted(one)) + "}" for one in islands)
+            yield seen("nvlink-islands", f"NVL paths join {groups} only ({log.source}).")
         if log.paths and all(path.type in ("NVL", "NVB") for path in log.paths):
             gpus = {path.src for path in log.paths} | {path.dst for path in log.paths}
             text = f"All {len(log.paths)} paths among {len(gpus)} GPUs are NVL ({log.source})."

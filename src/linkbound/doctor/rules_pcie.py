@@ -9,7 +9,7 @@ from linkbound.doctor.types import Facts, LimitedLink, LinkRow
 from linkbound.doctor.vocabulary import by_source, healthy, listed, seen, suspected
 from linkbound.evidence.types import Finding
 from linkbound.topology.types import Device, Gpu, Machine, PcieLink
-from linkbound.units import format_capacity
+from linkbound.units import format_capacity, format_size
 
 _SMALL_BAR1_BYTES = 256 * 1024**2
 """The window of a card without Resizable BAR, whatever its memory."""
@@ -196,13 +196,13 @@ def bar1(facts: Facts) -> Iterator[Finding]:
         small = [gpu for gpu in machine.gpus if _is_small(gpu)]
         if small:
             text = listed(
-                f"{gpu.label} BAR1 {format_capacity(gpu.bar1_bytes or 0)}{_of_memory(gpu)}"
+                f"{gpu.label} BAR1 {format_size(gpu.bar1_bytes or 0)}{_of_memory(gpu)}"
                 for gpu in small
             )
             yield seen("bar1-too-small", f"{text} ({machine.sources[0]}).")
     for source, size in facts.bar1:
         if size <= _SMALL_BAR1_BYTES:
-            yield seen("bar1-too-small", f"BAR 1 of {format_capacity(size)} ({source}).")
+            yield seen("bar1-too-small", f"BAR 1 of {format_size(size)} ({source}).")
 
 
 def _is_small(gpu: Gpu) -> bool:

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from statistics import median
 
-from linkbound.doctor.budget import pcie_bytes_per_s
 from linkbound.doctor.groups import fast_groups, slow_groups
-from linkbound.doctor.identity import identity, kinds, maps_of, may_be_same
+from linkbound.doctor.identity import kinds, maps_of
+from linkbound.doctor.rules_budget import exceeded
 from linkbound.doctor.types import Facts, RateMatrix, Switch
 from linkbound.doctor.vocabulary import healthy, listed, seen, suspected
 from linkbound.evidence.types import Finding
 from linkbound.links.log_path import path_of
 from linkbound.links.log_types import LogPath
-from linkbound.links.types import NcclTestsRun, Operation, PairRate
+from linkbound.links.types import NcclTestsRun, Operation
 from linkbound.topology.types import PathKind
 from linkbound.units import format_rate
 
@@ -191,7 +191,7 @@ def uniform(facts: Facts) -> Iterator[Finding]:
 def pcie_normal(facts: Facts) -> Iterator[Finding]:
     """Rates at three quarters to nine tenths of a whole x16 link."""
     for matrix in _transfers(facts):
-        if matrix.both_ways is False:
+        if matrix.both_ways is False and not any(exceeded(facts, matrix)):
             refused = _refused(facts, matrix)
             rates = [rate for pair, rate in matrix.cells.items() if pair not in refused]
             yield from _normal(rates, "Pairs of GPUs", matrix.source)
@@ -227,37 +227,6 @@ def _normal(rates: list[float], what: str, source: str) -> Iterator[Finding]:
             share = 100 * max(inside) / raw
             text = f"{what} {format_rate(max(inside))}, {share:.0f} % of {generation} x16"
             yield healthy("pcie-rate-normal", f"{text} ({source}).")
-
-
-def over_budget(facts: Facts) -> Iterator[Finding]:
-    """A rate above what the stated PCIe links can carry, on pairs without NVLink."""
-    for matrix in _transfers(facts):
-        for machine in facts.machines:
-            same = may_be_same(identity(facts, matrix.source), identity(facts, machine.sources[0]))
-            if not same or len(machine.gpus) != len(matrix.gpus):
-                continue
-            most = {
-                gpu.label: pcie_bytes_per_s(gpu.pcie) if gpu.pcie else None for gpu in machine.gpus
-            }
-            maps = [kinds(one) for one in maps_of(facts, matrix)]
-            for rate in matrix.rates:
-                limits = [most.get(rate.src), most.get(rate.dst)]
-                pair = (rate.src, rate.dst)
-                known = [paths[pair] for paths in maps if pair in paths]
-                if None in limits or not known or not set(known) <= set(_NEAREST):
-                    continue
-                limit = min(one for one in limits if one) * (2 if matrix.both_ways else 1)
-                if rate.bytes_per_s > 1.02 * limit:
-                    yield _exceeds(rate, limit, matrix.source, machine.sources[0])
-                    break
-
-
-def _exceeds(rate: PairRate, limit: float, source: str, stated: str) -> Finding:
-    text = (
-        f"{rate.src}->{rate.dst} {format_rate(rate.bytes_per_s)} ({source}), the stated link "
-        f"carries {format_rate(limit)} ({stated})."
-    )
-    return seen("link-budget-exceeded", text)
 
 
 def write_collapse(facts: Facts) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from linkbound.topology.types import Machine, Pair, PathKind
 _WRONG_ERROR = 1e-3
 """The old `error` column: floats differ by rounding far below, lost data far above."""
 _COARSE_TYPES = frozenset(("half", "bfloat16", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"))
-_SETUP = ("Bootstrap", "Using network", "Channel ", "Trees ", "Init START", " version")
+_SETUP = ("Bootstrap", "Using network", "Channel ", "Trees ", "Init START")
 
 
 def corruption(facts: Facts) -> Iterator[Finding]:
