@@ -4,6 +4,8 @@ from statistics import median
 
 import pytest
 
+from linkbound.links.arms import nccl_environment
+from linkbound.links.live import collective_run
 from linkbound.links.live.allreduce_own import PUSH, PUSH_APART
 from linkbound.links.live.collective_plan import OPERATIONS, plan_collectives
 from linkbound.links.live.collective_rows import busbw_bytes_per_s
@@ -99,3 +101,15 @@ def test_every_operation_gives_right_results(machine: Machine, processes: Proces
     result = run_one(job)
     assert result.end is End.DONE
     assert all(row.wrong == 0 and row.samples_s for row in result.rows)
+
+
+def test_arm_on_another_path_gives_no_number(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        collective_run, "nccl_environment", lambda _arm: nccl_environment(Arm.STAGED)
+    )
+    result = run(machine, Arm.P2P, [4096], operations=[Operation.ALL_REDUCE])
+    assert all(row.samples_s == () and row.wrong == 0 for row in result.rows)
+    assert {row.reason.code for row in result.rows if row.reason} == {"transport-contradicts-arm"}
+    assert [finding.code for finding in result.findings] == ["transport-contradicts-arm"]
