@@ -1,5 +1,5 @@
 # make study   sets up, runs the main job on this host (without GPUs: on a recorded machine)
-# make test    sets up, checks and tests everything
+# make test    sets up, checks and tests everything; WITH_TORCH=1 adds the tests that need torch
 PYTHON ?= python3
 MODEL ?= llama-3.1-8b
 VENV := .venv
@@ -15,6 +15,7 @@ $(VENV)/.study: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.study
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(if $(WITH_TORCH),$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0)
 	scripts/browser
 	touch $@
 
