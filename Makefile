@@ -15,14 +15,17 @@ $(VENV)/.study: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.study
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(if $(WITH_TORCH),$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0)
 	scripts/browser
+	touch $@
+
+$(VENV)/.torch: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	touch $@
 
 study: $(VENV)/.study
 	$(BIN)/linkbound study $(MODEL)
 
-test: $(VENV)/.test
+test: $(VENV)/.test $(if $(WITH_TORCH),$(VENV)/.torch)
 	scripts/check
 	scripts/test
 
