@@ -40,12 +40,12 @@ class DenseBlock:
 
     def inner(self, x: torch.Tensor) -> torch.Tensor:
         """Before the second product."""
-        into = functional.linear(x, self.into)
+        into = ops.linear(x, self.into)
         return ops.silu_mul(into) if self.gated else functional.gelu(into)
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
         """This rank's part of the sum."""
-        return functional.linear(self.inner(x), self.down)
+        return ops.linear(self.inner(x), self.down)
 
 
 class DenseFeedForward:
@@ -113,7 +113,7 @@ class MoeFeedForward:
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Experts of each token and their weights, which add up to 1."""
-        score = functional.linear(x, self.router).float()
+        score = ops.linear(x, self.router).float()
         best, experts = score.topk(self.ffn.top_k, dim=-1)
         return experts, best.softmax(-1).to(x.dtype)
 
@@ -131,9 +131,9 @@ class MoeFeedForward:
             local[order], torch.arange(last - first, device=x.device), right=True
         ).to(torch.int32)
         rows = x[order // self.ffn.top_k]
-        into = functional.grouped_mm(rows, self.into.transpose(1, 2), offs=ends)
+        into = ops.grouped_product(rows, self.into, ends)
         inner = ops.silu_mul(into) if self.ffn.gated else functional.gelu(into)
-        out = functional.grouped_mm(inner, self.down.transpose(1, 2), offs=ends)
+        out = ops.grouped_product(inner, self.down, ends)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=x.device))
         each = out[back].unflatten(0, (-1, self.ffn.top_k))
         # Rows that no group covers hold whatever was in memory: replaced, not multiplied by 0.

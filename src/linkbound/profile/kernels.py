@@ -17,6 +17,8 @@ KEY_BLOCK = 64
 PROGRAMS = 264
 """Programs aimed at by attention of one token: two on each multiprocessor of a large GPU."""
 MOST_PIECES = 32
+MATVEC_OUTPUTS, MATVEC_INPUTS = 4, 2048
+"""Tile of one program: 16 KiB of weights on the way at once."""
 
 
 @triton.jit
@@ -75,6 +77,36 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
+def _matvec(x, weight, out, outputs, inputs, BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
+    sums = tl.zeros((BLOCK_OUT, BLOCK_IN), tl.float32)
+    for start in range(0, inputs, BLOCK_IN):
+        at = start + tl.arange(0, BLOCK_IN)
+        value = tl.load(x + at, mask=at < inputs, other=0.0).to(tl.float32)
+        part = tl.load(
+            weight + row[:, None] * inputs + at[None, :],
+            mask=(row[:, None] < outputs) & (at[None, :] < inputs),
+            other=0.0,
+            eviction_policy="evict_first",
+        )
+        sums += part.to(tl.float32) * value[None, :]
+    tl.store(out + row, tl.sum(sums, 1).to(out.dtype.element_ty), mask=row < outputs)
+
+
+def matvec(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """x · weightᵀ for one row: nothing but the weights' bytes counts there."""
+    outputs, inputs = weight.shape
+    if out is None:
+        out = torch.empty(1, outputs, dtype=x.dtype, device=x.device)
+    _matvec[(triton.cdiv(outputs, MATVEC_OUTPUTS),)](
+        x, weight, out, outputs, inputs,
+        BLOCK_OUT=MATVEC_OUTPUTS, BLOCK_IN=min(MATVEC_INPUTS, triton.next_power_of_2(inputs)),
+        num_warps=8,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
 def _rotate_append(
     qkv, keys, values, starts, cosine, sine, new, key_stride, value_stride,
     HEADS: tl.constexpr, KV: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
@@ -102,12 +134,12 @@ def _rotate_append(
         tl.store(target, low, mask=inside)
         tl.store(target + DK // 2, high, mask=inside)
     else:
-        at = tl.arange(0, DV_BLOCK)
-        inside = at < DV
+        # Names of their own: the compiler wants one shape for a name in both branches.
+        each = tl.arange(0, DV_BLOCK)
         one = head - HEADS - KV
-        source = row + (HEADS + KV) * DK + one * DV + at
-        target = values + sequence * value_stride + position * KV * DV + one * DV + at
-        tl.store(target, tl.load(source, mask=inside), mask=inside)
+        value = tl.load(row + (HEADS + KV) * DK + one * DV + each, mask=each < DV)
+        place = values + sequence * value_stride + position * KV * DV + one * DV + each
+        tl.store(place, value, mask=each < DV)
 
 
 def rotate_append(
