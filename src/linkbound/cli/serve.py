@@ -1,12 +1,11 @@
 """`linkbound serve`: a real engine under real load, splits and arms in turn (P2, D2)."""
 
-import shlex
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines
 from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
 from linkbound.errors import InputError, LinkboundError, UsageError
 
@@ -77,6 +76,14 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--extra", multiple=True, help="One more flag for the engine; repeatable.")
 @click.option("--url", "urls", multiple=True, help="Address of a running server; repeatable.")
 @click.option("--label", help="What was started at --url.")
+@click.option(
+    "--import",
+    "imports",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read a run of vllm bench, guidellm or aiperf instead; repeatable.",
+)
 @click.option("--allow-multicast", is_flag=True, help="Leave NVLink multicast to the engine.")
 @click.option("-C", "--study", "path", type=click.Path(path_type=Path), help="Study file.")
 @click.option("--dry-run", is_flag=True, help="Show every command and environment; start nothing.")
@@ -85,6 +92,7 @@ def command(
     model: str | None,
     engine_name: str,
     list_engines: bool,
+    imports: tuple[Path, ...],
     path: Path | None,
     dry_run: bool,
     as_json: bool,
@@ -100,6 +108,9 @@ def command(
     if list_engines:
         click.echo(render_engines(ENGINES.values()))
         return
+    if imports:
+        _import(imports, path)
+        return
     if engine_name not in ENGINES:
         raise UsageError(
             f"There is no engine '{engine_name}'.",
@@ -108,7 +119,7 @@ def command(
         )
     run = _plan(model, ENGINES[engine_name], asked)
     if dry_run:
-        _show_launches(run)
+        click.echo("\n".join(launch_lines(run)))
         return
     _serve(run, path or Path(f"{Path(run.model).stem or 'serve'}.linkbound"), as_json)
 
@@ -160,16 +171,31 @@ def _plan(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "ServeR
 def _read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":
     from linkbound.serve.arrivals import parse_trace
 
-    if file is None:
-        return ()
+    return () if file is None else parse_trace(_read(file), str(file))
+
+
+def _read(file: Path) -> bytes:
     try:
-        return parse_trace(file.read_bytes(), str(file))
+        return file.read_bytes()
     except OSError as error:
         raise InputError(
             f"{file} cannot be read ({error.strerror}).",
-            why="It was named as a trace.",
+            why="It was named as an input.",
             hint="Check the path.",
         ) from error
+
+
+def _import(files: tuple[Path, ...], path: Path | None) -> None:
+    from linkbound.evidence.study import Study
+    from linkbound.serve.import_runs import foreign_record, parse_foreign
+
+    read = [(data, parse_foreign(data, str(file))) for file in files for data in (_read(file),)]
+    click.echo("\n".join(foreign_lines(tuple(run for _, runs in read for run in runs))))
+    if path is not None:
+        with Study.open_or_create(path) as study:
+            for data, runs in read:
+                blob = study.add_blob(data)
+                study.append_many(foreign_record(run, blob) for run in runs)
 
 
 def _devices(text: str | None) -> tuple[int, ...]:
@@ -201,7 +227,8 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
     if as_json:
         _show_json(run, rows, differences, record_id)
     else:
-        _show(rows, differences, record_id)
+        click.echo("\n".join(comparison_lines(rows, differences)))
+        click.echo(f"record {record_id[:SHOWN_DIGITS]}")
     click.echo(f"Wrote {path}", err=True)
     if not any(row.figures for row in rows):
         raise LinkboundError(
@@ -222,78 +249,6 @@ def _client_limit(run: "ServeRun") -> "ClientLimit":
     known = [pace for pace in asked if pace is not None]
     return measure_client_limit(
         enough_chunks_per_s=max(known) if len(known) == len(asked) else None
-    )
-
-
-def _show_launches(run: "ServeRun") -> None:
-    from linkbound.serve.engines import ENGINES
-    from linkbound.serve.servers import Servers
-
-    launch = ENGINES[run.engine].launch
-    with tempfile.TemporaryDirectory(prefix="linkbound-serve-") as folder:
-        for contender in run.contenders:
-            click.echo(f"# {contender.name}")
-            plans = Servers(run, contender, Path(folder)).plans() if launch else ()
-            for plan in plans:
-                assert launch is not None
-                made = launch(plan)
-                if made.drop:
-                    click.echo(f"unset {' '.join(made.drop)}")
-                settings = [f"{name}={shlex.quote(one)}" for name, one in made.environment.items()]
-                click.echo(" ".join([*settings, shlex.join(made.argv)]))
-
-
-def _show(rows: "tuple[Row, ...]", differences: "tuple[Difference, ...]", record_id: str) -> None:
-    from linkbound.report.table import render_table
-
-    header = (
-        "cell",
-        "contender",
-        "n",
-        "tok/s",
-        "ttft p50",
-        "p99",
-        "tpot p50",
-        "p99",
-        "good",
-        "failed",
-        "drift",
-    )
-    click.echo(
-        "Times in ms from the schedule; medians of n repeats; drift: e2e p50, last on first."
-    )
-    for line in render_table(header, [_cells(row) for row in rows], left=2):
-        click.echo(line)
-    for one in differences:
-        if one.told_apart:
-            click.echo(
-                f"{one.cell}: {one.figure} of {one.contender} is {one.ratio:.2f} "
-                f"({one.low:.2f} to {one.high:.2f}) of {one.baseline}"
-            )
-    if differences and not any(one.told_apart for one in differences):
-        click.echo("No difference is larger than the spread between repeats.")
-    click.echo(f"record {record_id[:SHOWN_DIGITS]}")
-
-
-def _cells(row: "Row") -> tuple[str, ...]:
-    from linkbound.units import format_significant
-
-    def shown(figure: str, scale: float = 1.0) -> str:
-        found = row.figures.get(figure)
-        return "none" if found is None else format_significant(found.median * scale)
-
-    speed = row.figures.get("output_tokens_per_s")
-    if speed is None:
-        return (row.cell, row.contender, "0", *["none"] * 5, ", ".join(row.problems), "-", "-")
-    drift = row.figures["e2e_p50_s"].drift
-    times = [shown(name, 1e3) for name in ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s")]
-    return (
-        *(row.cell, row.contender, str(speed.n), shown("output_tokens_per_s"), *times),
-        *(
-            shown("goodput"),
-            f"{row.failed} of {row.requests}",
-            "-" if drift is None else f"{drift:+.1%}",
-        ),
     )
 
 

@@ -155,9 +155,14 @@ def spread(samples: Sequence[float]) -> Spread:
     return Spread(
         n=len(samples),
         percentiles=tuple(
-            _percentile(samples, share) for share in SHARES if len(samples) * (1 - share) >= 1
+            _percentile(samples, share) for share in SHARES if _reaches(len(samples), share)
         ),
     )
+
+
+def _reaches(n: int, share: float) -> bool:
+    # 10 x (1 - 0.9) is a little less than 1 in floats.
+    return round(n * (1 - share), 9) >= 1
 
 
 def _percentile(samples: Sequence[float], share: float) -> Percentile:

@@ -37,40 +37,48 @@ class SseReader:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._rest = b""
+        # Of the line that is not over yet: joined only at its end, or a long one costs its square.
+        self._parts: list[bytes] = []
         self._data: list[bytes] = []
-        self._held = 0
+        self._rest_bytes = 0
+        self._data_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of every event that ends in `chunk`. Raises InputError past 4 MiB."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) + self._held > MAX_EVENT_BYTES:
+        *lines, rest = chunk.split(b"\n")
+        events = []
+        for line in lines:
+            events += self._take_line(b"".join((*self._parts, line)).removesuffix(b"\r"))
+            self._parts.clear()
+        self._parts.append(rest)
+        self._rest_bytes = len(rest) if lines else self._rest_bytes + len(rest)
+        if self._rest_bytes + self._data_bytes > MAX_EVENT_BYTES:
             raise InputError(
                 f"{self._source}: an event of the stream is longer than {MAX_EVENT_BYTES:,} bytes.",
                 why="A stream of tokens has small events; this is something else.",
                 hint=_HINT,
             )
-        events = []
-        for line in lines:
-            line = line.removesuffix(b"\r")
-            if not line:
-                events += self._end_event()
-            elif line.startswith(b"data:"):
-                self._data.append(line[5:].removeprefix(b" "))
-                self._held += len(line)
         return events
+
+    def _take_line(self, line: bytes) -> list[bytes]:
+        if not line:
+            return self._end_event()
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+            self._data_bytes += len(line)
+        return []
 
     def _end_event(self) -> list[bytes]:
         if not self._data:
             return []
         event = b"\n".join(self._data)
-        self._data, self._held = [], 0
+        self._data, self._data_bytes = [], 0
         return [event]
 
     @property
     def is_mid_event(self) -> bool:
         """Whether the bytes so far end inside an event."""
-        return bool(self._rest.strip() or self._data)
+        return bool(b"".join(self._parts).strip() or self._data)
 
 
 class _Wire(msgspec.Struct):

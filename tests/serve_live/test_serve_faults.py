@@ -1,0 +1,255 @@
+"""Servers that die, hang, lie or cut: each is a record, and what comes after still runs."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from serve_cases import client_limit
+
+from linkbound.evidence import Failed, Measured, Skipped, Study
+from linkbound.serve.compare_runs import rows_of
+from linkbound.serve.contenders import Contender, ServeRun
+from linkbound.serve.load_types import Arrival, Cell
+from linkbound.serve.process import free_port
+from linkbound.serve.serving import held_records, run_serving
+from linkbound.splits.types import Split
+
+FAULTY = Path(__file__).with_name("serve_faulty.py")
+
+
+def cell(**changes):
+    plain = {
+        "arrival": Arrival.CLOSED,
+        "concurrency": 2,
+        "requests": 6,
+        "prompt_tokens": 16,
+        "output_tokens": 4,
+        "seed": 1,
+        "warm_up": 1,
+        "limit_s": 30.0,
+    }
+    return Cell(**plain | changes)
+
+
+@pytest.fixture
+def program(tmp_path):
+    """The faulty program as an executable file: it is started without a shell."""
+    path = tmp_path / "engine"
+    path.write_text(f"#!{sys.executable}\n{FAULTY.read_text()}")
+    path.chmod(0o755)
+    return str(path)
+
+
+def asked(program, fault, **changes):
+    plain = {
+        "engine": "xllamacpp",
+        "model": fault,
+        "contenders": (Contender(split=Split(), arm=None),),
+        "cells": (cell(),),
+        "repeats": 1,
+        "context_tokens": 64,
+        "sequences": 4,
+        "program": program,
+        "ready_limit_s": 20.0,
+    }
+    return ServeRun(**plain | changes)
+
+
+def serve(tmp_path, run, limit=None):
+    """(records of loads, starts, what was said)."""
+    said = []
+    with Study.open_or_create(tmp_path / "s.linkbound") as study:
+        run_serving(study, run, limit or client_limit(), said.append)
+        loads, starts = study.find("serve.load"), study.find("serve.start")
+        assert study.verify() == []
+        for record in loads:
+            match record.outcome:
+                case Failed(log=str(log)):
+                    study.blob(log)
+    return loads, starts, said
+
+
+def test_good_server_is_measured(tmp_path, program):
+    (load,), (start,), _ = serve(tmp_path, asked(program, "good"))
+    assert isinstance(load.outcome, Measured)
+    values = load.outcome.values
+    assert (values["requests"], values["failed"], values["output_tokens"]) == (6, 0, 24)
+    assert (values["wrong_lengths"], values["cached_share"]) == (0, 0.0)
+    assert load.samples.column("warm_up") == (1, 0, 0, 0, 0, 0, 0)
+    assert load.samples.column("used_prompt_tokens") == (16,) * 7
+    assert load.parents[0] == start.id
+    assert start.command[0] == program
+
+
+def test_slow_start_is_waited_for(tmp_path, program):
+    (load,), (start,), _ = serve(tmp_path, asked(program, "slow-start"))
+    assert isinstance(load.outcome, Measured)
+    assert start.outcome.values["ready_s"] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        ("never-ready", "server-not-ready", "not ready after 0.6 s"),
+        ("exits", "server-died", "exit code 7"),
+    ],
+)
+def test_start_that_fails(tmp_path, program, fault, code, words):
+    run = asked(program, fault, ready_limit_s=0.6 if fault == "never-ready" else 20.0)
+    (load,), (start,), said = serve(tmp_path, run)
+    for record in (load, start):
+        assert isinstance(record.outcome, Failed)
+        assert record.outcome.reason.code == code
+        assert words in record.outcome.reason.text
+    assert any(code in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("hang", "time-limit"),
+        ("status-500", "http-500"),
+        ("no-json", "malformed-stream"),
+        ("not-events", "cut-stream"),
+        ("endless-event", "malformed-stream"),
+        ("cut", "cut-stream"),
+        ("engine-error", "engine-error"),
+        ("empty", "no-tokens"),
+    ],
+)
+def test_fault_of_every_request_fails_the_cell(tmp_path, program, fault, code):
+    cells = (cell(limit_s=0.5 if fault == "hang" else 30.0),)
+    (load,), _, _ = serve(tmp_path, asked(program, fault, cells=cells))
+    assert isinstance(load.outcome, Failed)
+    assert load.outcome.reason.code == code
+    assert load.samples.column("error")[0].startswith(code)
+
+
+def test_all_failed_without_warm_up(tmp_path, program):
+    run = asked(program, "status-500", cells=(cell(warm_up=0),))
+    (load,), _, _ = serve(tmp_path, run)
+    assert load.outcome.reason.code == "all-failed"
+    assert load.outcome.reason.text == "No request was answered: 6 http-500."
+    assert len(load.samples.rows) == 6
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "failed"), [("half-500", "http-500", 3), ("disconnects", "disconnected", 2)]
+)
+def test_fault_of_some_requests_is_counted(tmp_path, program, fault, code, failed):
+    # One at a time: which request meets the fault must not depend on the order of arrival.
+    run = asked(program, fault, cells=(cell(concurrency=1),))
+    (load,), _, _ = serve(tmp_path, run)
+    values = load.outcome.values
+    assert (values["requests"], values["failed"]) == (6, failed)
+    assert values["failures"] == {code: failed}
+    assert values["output_tokens"] == 4 * (6 - failed)
+
+
+def test_killed_server_costs_its_cell_only(tmp_path, program):
+    run = asked(program, "killed", cells=(cell(), cell(requests=2, warm_up=1)))
+    loads, starts, _ = serve(tmp_path, run)
+    first, second = loads
+    assert first.outcome.reason.code == "server-died"
+    assert "SIGKILL" in first.outcome.reason.text
+    assert len(first.samples.rows) == 7
+    assert isinstance(second.outcome, Measured)
+    assert [start.subject["start"] for start in starts] == [1, 2]
+
+
+def test_silent_server_is_found_and_replaced(tmp_path, program, monkeypatch):
+    monkeypatch.setattr("linkbound.serve.process._PROBE_LIMIT_S", 0.3)
+    monkeypatch.setattr("linkbound.serve.process.ServerProcess.is_healthy", _quick_health)
+    run = asked(program, "silent", cells=(cell(limit_s=0.5), cell(limit_s=0.5, seed=2)))
+    loads, starts, _ = serve(tmp_path, run)
+    assert [load.outcome.reason.code for load in loads] == ["server-silent", "server-silent"]
+    assert len(starts) == 2
+
+
+def _quick_health(server):
+    from linkbound.serve.process import ask
+
+    answer = ask(server.port, "/health", 0.3)
+    return answer is not None and answer[0] == 200
+
+
+def test_prefix_cache_spoils_a_cell(tmp_path, program):
+    (load,), _, _ = serve(tmp_path, asked(program, "cached"))
+    assert load.outcome.reason.code == "prefix-cache"
+    assert load.outcome.reason.text.startswith("50.0% of the prompt tokens")
+
+
+def test_refused_port_of_a_running_server(tmp_path):
+    run = asked(
+        None,
+        "m",
+        engine="external",
+        urls=(f"http://127.0.0.1:{free_port()}",),
+        contenders=(Contender(split=Split(), arm=None, label="gone"),),
+    )
+    (load,), (start,), _ = serve(tmp_path, run)
+    assert load.outcome.reason.code == "refused"
+    assert isinstance(start.outcome, Measured)
+
+
+def test_load_beyond_the_client_is_refused_before_and_after(tmp_path, program):
+    fast = cell(arrival=Arrival.POISSON, concurrency=None, rate_per_s=50.0)
+    run = asked(program, "good", cells=(fast, cell()))
+    loads, _, said = serve(tmp_path, run, client_limit(chunks_per_s=100.0))
+    before, after = loads
+    assert isinstance(before.outcome, Skipped)
+    assert before.outcome.reason.code == "client-bound"
+    assert before.outcome.reason.text.startswith("200 tokens/s is more than this client follows")
+    assert isinstance(after.outcome, Failed)
+    assert after.outcome.reason.code == "client-bound"
+    assert any("refused" in line for line in said)
+
+
+def test_turns_are_abba_and_resume_repeats_nothing(tmp_path, program):
+    contenders = (
+        Contender(split=Split(), arm=None),
+        Contender(split=Split(replicas=2), arm=None),
+    )
+    run = asked(program, "good", contenders=contenders, repeats=2)
+    loads, starts, _ = serve(tmp_path, run)
+    names = [(load.subject["contender"], load.subject["repeat"]) for load in loads]
+    assert names == [("one GPU", 0), ("2 replicas", 0), ("2 replicas", 1), ("one GPU", 1)]
+    assert {row.contender: row.requests for row in rows_of(loads)} == {
+        "one GPU": 12,
+        "2 replicas": 12,
+    }
+    targets = set(loads[1].samples.column("target"))
+    assert len(targets) == 2
+    again, starts_again, said = serve(tmp_path, run)
+    assert (again, starts_again) == (loads, starts)
+    assert all("already there" in line for line in said)
+    with Study.open(tmp_path / "s.linkbound") as study:
+        assert len(held_records(study, run)) == 4
+
+
+def test_nothing_outlives_a_run(tmp_path, program):
+    pids = []
+
+    def note(line):
+        pids.extend(_children())
+        assert line
+
+    with Study.create(tmp_path / "s.linkbound") as study:
+        run_serving(study, asked(program, "hang", cells=(cell(limit_s=0.5),)), client_limit(), note)
+    assert pids
+    assert not set(_children()) & set(pids)
+
+
+def _children():
+    me = os.getpid()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+            if parent == me:
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,145 @@
+"""`linkbound serve`: what is planned from the words of a command line, and what is refused."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from serve_cases import client_limit
+from test_serve_outputs import VLLM
+
+from linkbound.cli.serve import command
+from linkbound.errors import InputError, LinkboundError, UsageError
+from linkbound.evidence import Study
+from linkbound.links.types import Arm
+from linkbound.serve.load_types import Arrival, Slo
+from linkbound.serve.plan import LoadWords, parse_slo, plan_cells, plan_contenders
+from linkbound.serve.process import free_port
+
+
+def run_verb(*arguments):
+    return CliRunner().invoke(command, [str(one) for one in arguments], standalone_mode=False)
+
+
+def words(**changes):
+    plain = {
+        "rates": None,
+        "burstiness": None,
+        "concurrency": None,
+        "requests": 10,
+        "prompt_tokens": 8,
+        "output_tokens": 4,
+        "vocabulary": "100,512",
+        "warm_up": 1,
+        "limit_s": 9.0,
+        "seed": 1,
+    }
+    return LoadWords(**plain | changes)
+
+
+def test_cells_of_rates_and_concurrencies():
+    cells = plan_cells(words(rates="1,4.5,1", concurrency="8"))
+    assert [(one.arrival, one.rate_per_s, one.concurrency) for one in cells] == [
+        (Arrival.POISSON, 1.0, None),
+        (Arrival.POISSON, 4.5, None),
+        (Arrival.CLOSED, None, 8),
+    ]
+    (gamma,) = plan_cells(words(rates="2", burstiness=0.5))
+    assert (gamma.arrival, gamma.burstiness) == (Arrival.GAMMA, 0.5)
+
+
+def test_contenders_of_splits_and_arms():
+    found = plan_contenders(("tp2", "one", "x2"), ("p2p", "staged"), None, external=False)
+    assert [(one.name, one.arm) for one in found] == [
+        ("tp2 p2p", Arm.P2P),
+        ("tp2 staged", Arm.STAGED),
+        ("one GPU", None),
+        ("2 replicas", None),
+    ]
+    (default,) = plan_contenders(("pp2",), (), None, external=False)
+    assert default.arm is Arm.P2P
+    (external,) = plan_contenders((), (), "tp2 by hand", external=True)
+    assert external.name == "tp2 by hand"
+
+
+def test_slo_words():
+    assert parse_slo("ttft=200ms,e2e=5s") == Slo(ttft_s=0.2, e2e_s=5.0)
+    assert parse_slo(None) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "needs a MODEL"),
+        (("m", "--engine", "nothing"), "no engine 'nothing'"),
+        (("m",), "given no load"),
+        (("m", "--rate", "fast"), "--rate 'fast'"),
+        (("m", "--rate", "0"), "--rate '0'"),
+        (("m", "--concurrency", "1.5"), "--concurrency '1.5'"),
+        (("m", "--rate", "1", "--vocabulary", "9,3"), "--vocabulary '9,3'"),
+        (("m", "--rate", "1", "--slo", "p99=3"), "'p99=3'"),
+        (("m", "--rate", "1", "--gpus", "0,0"), "--gpus '0,0'"),
+        (("m", "--rate", "1", "--gpus", "GPU0"), "--gpus 'GPU0'"),
+        (("m", "--rate", "1", "--arm", "staged"), "--arm staged has no effect"),
+        (("m", "--rate", "1", "--url", "http://h"), "needs a MODEL, and an address"),
+        (("m", "--rate", "1", "--engine", "external"), "needs a MODEL, and an address"),
+        (("m", "--rate", "1", "--engine", "external", "--url", "u", "--split", "tp2"), "no effect"),
+        (("m", "--trace", "missing.jsonl"), "missing.jsonl cannot be read"),
+        (("--import", "missing.json"), "missing.json cannot be read"),
+        (("m", "--rate", "1", "--split", "tp2", "--gpus", "0", "--dry-run"), "needs 2 GPUs"),
+    ],
+)
+def test_wrong_words_are_one_clear_error(arguments, words):
+    error = run_verb(*arguments).exception
+    assert isinstance(error, UsageError | InputError)
+    assert words in str(error)
+    assert error.why
+    assert error.hint
+
+
+def test_dry_run_shows_what_would_start():
+    result = run_verb(
+        *("models/l", "--split", "tp2", "--arm", "p2p", "--arm", "staged", "--gpus", "0,1"),
+        *("--rate", "1", "--dry-run"),
+    )
+    lines = result.stdout.splitlines()
+    assert [line for line in lines if line.startswith("#")] == ["# tp2 p2p", "# tp2 staged"]
+    assert "NCCL_P2P_DISABLE=1" in lines[5]
+    assert "vllm serve models/l --host 127.0.0.1" in lines[5]
+    assert lines[4].startswith("unset NCCL_P2P_DISABLE ")
+    external = run_verb(
+        "m", "--engine", "external", "--url", "http://h:1/", "--rate", "1", "--dry-run"
+    )
+    assert external.stdout == "# nothing is started: load goes to http://h:1\n"
+
+
+def test_list_is_printed():
+    assert "vllm: vLLM [unverified]" in run_verb("--list").stdout
+
+
+def test_run_without_any_figure_is_exit_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "linkbound.serve.client_limit.measure_client_limit", lambda **_: client_limit()
+    )
+    result = run_verb(
+        *("m", "--engine", "external", "--url", f"http://127.0.0.1:{free_port()}", "--rate", "9"),
+        *("--requests", "2", "--repeats", "1", "-C", tmp_path / "s.linkbound", "--json"),
+    )
+    assert isinstance(result.exception, LinkboundError)
+    assert result.exception.exit_code == 1
+    document = json.loads(result.stdout)
+    (row,) = document["rows"]
+    assert (row["figures"], row["problems"]) == ({}, ["refused"])
+    with Study.open(tmp_path / "s.linkbound") as study:
+        assert study.get(document["record_id"]).kind == "serve.comparison"
+
+
+def test_import_prints_and_keeps(tmp_path):
+    file = tmp_path / "v.json"
+    file.write_text(json.dumps(VLLM))
+    result = run_verb("--import", file, "-C", tmp_path / "i.linkbound")
+    lines = result.stdout.splitlines()
+    assert lines[2].split("  ")[0] == "vllm bench serve"
+    assert lines[-1] == "vllm bench serve: 1 of 3 requests failed"
+    with Study.open(tmp_path / "i.linkbound") as study:
+        (record,) = study.find("serve.import")
+        assert study.blob(record.blobs[0]) == file.read_bytes()
