@@ -92,6 +92,9 @@ class Lines:
     def done(self) -> None:
         self._put(Line(done=True))
 
+    def close(self) -> None:
+        self._file.close()
+
     def _put(self, line: Line) -> None:
         self._file.write(msgspec.json.encode(line) + b"\n")
 

@@ -19,8 +19,10 @@ END_TO_END_CALLS = 20
 """Single copies that are averaged to one sample: the host's clock and scheduler are noisy."""
 CHASE_BYTES = 2 * 1024**2
 CHASE_STRIDE_BYTES = 128
-CHASE_LOADS = 16384
-"""One round of the ring: no line is met twice, so that the reader's own cache never answers."""
+CHASE_LOADS = 65536
+"""Four rounds of the ring, which is larger than any L1: only the owner's L2 can answer."""
+_CHASE_WARM_UP = 2
+"""Rounds before the samples: the first take up to a third longer (address translation, clocks)."""
 PINGPONG_LAPS = 1000
 PINGPONG_WARM_UP = 50
 PINGPONG_LIMIT_NS = 2_000_000_000
@@ -100,7 +102,8 @@ def chase(station: Station, cell: Cell) -> Iterator[LinkRow]:
         wrong += cuda.read_word(read_at) != expected
         return cuda.elapsed_s(start, end) / CHASE_LOADS
 
-    take()
+    for _ in range(_CHASE_WARM_UP):
+        take()
     fields = station.sampled(cell, take)
     fields |= {"operation": Operation.LATENCY, "method": "pointer chase, 128 B stride"}
     fields |= {"calls": CHASE_LOADS, "wrong": wrong, "size_bytes": 8}

@@ -111,12 +111,12 @@ def _largest(
     return found
 
 
-def _weight(row: LinkRow) -> tuple[int, int, int]:
-    """A failure outweighs all speeds, and its cause what follows from it."""
+def _weight(row: LinkRow) -> tuple[int, bool, int, int]:
+    """A failure outweighs all speeds, its cause what follows from it; then sustained windows."""
     rank = 0
     if row.reason is not None and row.reason.code not in _NO_FIGURE:
         rank = 1 if row.reason.code == "path-failed" else 2
-    return rank, row.calls, row.size_bytes
+    return rank, row.calls > 1, row.calls * row.size_bytes, row.size_bytes
 
 
 def _matrix(

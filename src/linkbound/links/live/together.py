@@ -9,6 +9,7 @@ from statistics import median
 
 from msgspec import structs
 
+from linkbound.evidence.types import Reason
 from linkbound.links.live.cell import Cell
 from linkbound.links.live.rows import HOST, LinkRow
 from linkbound.links.live.speeds import checked_row, wrong_row
@@ -100,36 +101,45 @@ def under_work(station: Station, cell: Cell) -> Iterator[LinkRow]:
     station.checker.prepare(ends)
     station.bench.run(ends.task)
     alone = station.timed(cell, ends.task, 4)["samples_s"]
-    with _busy(station, cell):
+    with _busy(station, cell) as still_busy:
         fields = station.timed(cell, ends.task, 4)
+        busy_throughout = still_busy()
     if alone:
         fields["alone_s"] = median(alone)
     fields["concurrency"] = f"while both GPUs do {cell.name} work"
+    if not busy_throughout:
+        text = "The busy work ended before the samples did: they say nothing about it."
+        fields |= {"samples_s": (), "reason": Reason(code="work-ended", text=text)}
     yield checked_row(station, cell, (ends,), fields)
 
 
 @contextmanager
-def _busy(station: Station, cell: Cell) -> Iterator[None]:
-    """Keep the GPUs of a cell busy on their lane 0 until the block ends."""
+def _busy(station: Station, cell: Cell) -> Iterator[Callable[[], bool]]:
+    """Keep the GPUs of a cell busy on their lane 0 until the block ends; gives a check of it."""
     bench = station.bench
     turn = bench.next_turn()
-    streams = [bench.stream(bench.ordinal(label)) for label in (cell.src, cell.dst)]
-    starters: dict[str, Callable[[int], tuple[int, ...]]] = {
-        "fma": lambda _device: (),
-        "memory": lambda device: (station.buffers.device(device, "work", WORK_BYTES), WORK_BYTES),
-    }
-    for label, on in zip((cell.src, cell.dst), streams, strict=True):
+    ends = []
+    zeros_at = station.buffers.pinned(None, "zeros", 16)
+    bench.cuda.write_word(zeros_at, 0)
+    for label in (cell.src, cell.dst):
+        on = bench.stream(bench.ordinal(label))
         flag_at = station.buffers.device(on.device, "work flag", 16)
-        more = starters[cell.name](on.device)
+        # Memory is not cleared when it is given: an old word there would end the work at once.
+        bench.cuda.copy(flag_at, zeros_at, 8, on)
+        words = [WORK_NS, bench.work_word, turn, flag_at]
+        if cell.name == "memory":
+            words += [station.buffers.device(on.device, "work", WORK_BYTES), WORK_BYTES]
         blocks = 2 * bench.facts[label].multiprocessors
-        words = (WORK_NS, bench.work_word, turn, flag_at, *more)
         bench.cuda.launch(f"work_{cell.name}", on, blocks, _WORK_THREADS, *words)
+        ended = bench.event(on.device, "work ended")
+        bench.cuda.record(ended, on)
+        ends.append(ended)
     try:
-        yield
+        yield lambda: not any(bench.cuda.happened(ended) for ended in ends)
     finally:
         bench.cuda.write_word(bench.work_word, turn)
-        for on in streams:
-            bench.cuda.finish(on)
+        for ended in ends:
+            bench.cuda.finish_event(ended)
 
 
 # A copy by SMs beside work needs room on each multiprocessor: both fit 2,048 threads.

@@ -47,10 +47,12 @@ def main(arguments: list[str]) -> int:
     try:
         station = set_up(job, lines)
         measure(job, station, lines)
+        lines.done()
     except LinkboundError as error:
         lines.fault(str(error))
         return 1
-    lines.done()
+    finally:
+        lines.close()
     return 0
 
 
