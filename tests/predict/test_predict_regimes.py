@@ -87,7 +87,7 @@ def test_a_latency_moves_small_batches_first(h200_study: Study) -> None:
         for latency_s in (5e-6, 50e-6)
     )
     gains = {point: far[point] - near[point] for point in near}
-    assert gains[Phase.DECODE, 1, 512] > 0.2 > gains[Phase.DECODE, 256, 512] > 0.1
+    assert gains[Phase.DECODE, 1, 512] > 0.2 > gains[Phase.DECODE, 256, 512] > 0.05
     assert gains[Phase.PREFILL, 16, 2048] < 0.01
     assert all(far[point] >= near[point] for point in near)
 

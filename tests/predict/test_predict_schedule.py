@@ -1,12 +1,14 @@
 """The exact steps of fixed batches, and what every schedule conserves."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from linkbound.model.types import Load
-from linkbound.predict.schedule import Step, schedule
+from linkbound.predict.schedule import Chunk, Step, schedule
 from linkbound.serve import VLLM
 from linkbound.serve.types import SchedulerRules
 
@@ -20,8 +22,13 @@ def rules(budget: int, sequences: int) -> SchedulerRules:
 
 
 def short(step: Step) -> tuple[list[tuple[int, int]], int, float, int, int]:
-    chunks = [(chunk.tokens, chunk.cached) for chunk in step.chunks]
+    chunks = [(one.tokens, one.cached) for one in step.chunks for _ in range(one.count)]
     return chunks, step.decodes, step.context_tokens, step.sampled, step.count
+
+
+def prompts(steps: tuple[Step, ...], of: Callable[[Chunk], float]) -> float:
+    """A figure of every chunk, added up over all steps."""
+    return sum(step.count * one.count * of(one) for step in steps for one in step.chunks)
 
 
 def test_32_prompts_of_1024_in_steps_of_8192() -> None:
@@ -50,7 +57,7 @@ def test_32_prompts_of_1024_in_steps_of_8192() -> None:
 
 def test_128_prompts_of_128() -> None:
     steps = schedule(load(128, 128, 65), VLLM)
-    assert [len(step.chunks) for step in steps] == [64, 64, 1, 0, 0, 0]
+    assert [step.prompts for step in steps] == [64, 64, 1, 0, 0, 0]
     assert [step.tokens for step in steps[:3]] == [8192, 8192, 191]
     assert short(steps[1])[0][-1] == (64, 0)
     assert short(steps[2]) == ([(64, 64)], 127, 64 * 130 + 63 * 129, 128, 1)
@@ -84,6 +91,16 @@ def test_one_output_token_needs_no_decode_step() -> None:
     assert sum(step.sampled for step in steps) == 300
     assert [step.decodes for step in steps] == [0] * len(steps)
     assert [step.tokens for step in steps] == [8192] * 3 + [5424]
+    assert [step.count for step in steps] == [1] * 4
+
+
+def test_equal_steps_are_one_with_a_count() -> None:
+    (step,) = schedule(load(128, 8192, 1), VLLM)
+    assert (step.count, step.tokens, step.sampled) == (128, 8192, 1)
+    steps = schedule(load(64, 128, 1), VLLM)
+    assert [(one.chunks, one.count) for one in steps] == [
+        ((Chunk(tokens=128, cached=0, count=64),), 1)
+    ]
 
 
 def test_a_long_queue_is_a_short_list() -> None:
@@ -103,25 +120,19 @@ def test_every_sequence_gets_its_tokens(
     limits = rules(max(budget, sequences), sequences)
     steps = schedule(load(concurrency, prompt, output), limits)
     assert sum(step.sampled * step.count for step in steps) == concurrency * output
-    assert sum(one.tokens for step in steps for one in step.chunks) == concurrency * prompt
+    assert prompts(steps, lambda one: one.tokens) == concurrency * prompt
     # Every token but the first of a sequence comes from a decode of prompt + tokens so far.
     read = sum(step.context_tokens * step.count for step in steps)
     one = (output - 1) * prompt + (output - 1) * output / 2
     assert read == pytest.approx(concurrency * one, rel=1e-12)
     for step in steps:
         assert 0 < step.tokens <= limits.max_batched_tokens
-        assert step.decodes + len(step.chunks) <= sequences
-        assert step.count == 1 or not step.chunks
-        assert step.sampled <= step.decodes + len(step.chunks)
-    starts = [one for step in steps for one in step.chunks if one.cached == 0]
-    assert len(starts) == concurrency
+        assert step.decodes + step.prompts <= sequences
+        assert step.sampled <= step.decodes + step.prompts
+    assert prompts(steps, lambda one: one.cached == 0) == concurrency
 
 
 def test_work_counts_each_token_of_a_prompt_once() -> None:
     steps = schedule(load(3, 5000, 2), VLLM)
-    pairs = sum(
-        one.tokens * one.cached + one.tokens * (one.tokens + 1) / 2
-        for step in steps
-        for one in step.chunks
-    )
+    pairs = prompts(steps, lambda one: one.tokens * one.cached + one.tokens * (one.tokens + 1) / 2)
     assert pairs == 3 * 5000 * 5001 / 2

@@ -15,7 +15,8 @@ from linkbound.predict.book import CurveBook
 from linkbound.predict.compute import LaunchMode, host_s, launch_mode, padded_tokens
 from linkbound.predict.defaults import device_facts, prior_calibration
 from linkbound.predict.forecast import call_cost, forecast
-from linkbound.predict.steptime import Engine, NoForecast, step_time
+from linkbound.predict.pricing import NoForecast
+from linkbound.predict.steptime import Engine, step_time
 from linkbound.predict.types import Plan, StepTime, TermKind
 from linkbound.serve import VLLM
 from linkbound.splits.types import Split

@@ -1,9 +1,10 @@
 """Work and constants to seconds, part by part: one rank, one step, nothing that crosses (S4)."""
 
+from bisect import bisect_left
 from enum import StrEnum
 
 from linkbound.predict.calibration import ROOF_SHARPNESS, Calibration
-from linkbound.predict.types import TermKind
+from linkbound.predict.pace import Pace
 from linkbound.predict.work import StepWork
 from linkbound.serve.types import SchedulerRules
 
@@ -32,22 +33,25 @@ def launch_mode(tokens: int, *, prefill: bool, rules: SchedulerRules) -> LaunchM
 
 def padded_tokens(tokens: int, rules: SchedulerRules) -> int:
     """The size a step runs at: the next captured graph, or as it is."""
-    return next((size for size in rules.graph_sizes if size >= tokens), tokens)
+    at = bisect_left(rules.graph_sizes, tokens)
+    return rules.graph_sizes[at] if at < len(rules.graph_sizes) else tokens
 
 
-def device_parts(work: StepWork, constants: Calibration) -> dict[TermKind, float]:
-    """Seconds of each part on the device; they add up to the rank's compute time."""
-    stream_s = work.stream_bytes / constants.stream_bytes_per_s.value
-    matrix_s = work.matrix_flops / constants.matrix_flops_per_s.value
+def device_parts(work: StepWork, pace: Pace) -> tuple[float, float, float, float, float]:
+    """Seconds on the device for weights, matrix products, attention, layers and routing.
+
+    They add up to the rank's compute time, in the order of KINDS.
+    """
+    stream_s = work.stream_bytes / pace.stream
+    matrix_s = work.matrix_flops / pace.matrix
     both_s = (stream_s**ROOF_SHARPNESS + matrix_s**ROOF_SHARPNESS) ** (1 / ROOF_SHARPNESS)
-    return {
-        TermKind.WEIGHTS: stream_s,
-        TermKind.MATRIX: both_s - stream_s,
-        TermKind.ATTENTION: work.cache_bytes / constants.stream_bytes_per_s.value
-        + work.attention_flops / constants.attention_flops_per_s.value,
-        TermKind.LAUNCH: work.layers * constants.layer_s.value,
-        TermKind.ROUTING: work.mixture_layers * constants.mixture_layer_s.value,
-    }
+    return (
+        stream_s,
+        both_s - stream_s,
+        work.cache_bytes / pace.stream + work.attention_flops / pace.attention,
+        work.layers * pace.layer,
+        work.mixture_layers * pace.mixture,
+    )
 
 
 def host_s(layers: int, mode: LaunchMode, *, crossing: bool, constants: Calibration) -> float:

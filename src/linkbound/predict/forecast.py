@@ -10,15 +10,10 @@ from collections.abc import Collection
 from linkbound.errors import UsageError
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
+from linkbound.predict.cost import Cost
 from linkbound.predict.schedule import Step, schedule
-from linkbound.predict.steptime import (
-    Cost,
-    Engine,
-    sampling_cost,
-    send_cost,
-    stage_cost,
-    step_time,
-)
+from linkbound.predict.stage import StageCost, add_sampling, add_sends, stage_costs
+from linkbound.predict.steptime import Engine, step_time
 from linkbound.predict.types import Estimate, Forecast, Plan, StepTime, TermKind
 from linkbound.splits.types import Placement, Split
 from linkbound.topology.types import Machine
@@ -26,7 +21,7 @@ from linkbound.topology.types import Machine
 
 def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
     """Predicted times of one call with the whole load at once. Raises NoForecast."""
-    share = _replica_load(load, plan.split)
+    share = replica_load(load, plan.split)
     error = engine.model_error(plan.split)
     prefill = call_cost(engine, plan, _one_token(share))
     total = call_cost(engine, plan, share)
@@ -54,65 +49,74 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
 
 
 def call_cost(engine: Engine, plan: Plan, load: Load) -> Cost:
-    """Seconds of one call on one replica, by kind of term."""
+    """Seconds of one call on one replica, by kind of term. Raises NoForecast."""
     total = Cost()
     constant = engine.calibration.call_s.estimate
     total.add(TermKind.OVERHEAD, constant.value, constant.low, constant.high)
     steps = schedule(load, engine.rules)
-    if plan.split.pp == 1:
-        for step in steps:
-            cost, _ = stage_cost(engine, plan, 0, step)
-            total.add_cost(cost, step.count)
-            total.add_cost(sampling_cost(engine, step), step.count)
-        return total
-    groups = max(1, min(plan.split.pp, sum(bool(step.chunks) for step in steps)))
+    pipeline = Pipeline(engine, plan)
+    groups = max(1, min(plan.split.pp, sum(step.count for step in steps if step.chunks)))
     for index, step in enumerate(steps):
-        if not step.chunks:
-            total.add_cost(_pipelined_decode(engine, plan, step, groups), step.count)
-        elif index == 0:
-            total.add_cost(_walk(engine, plan, step))
+        if plan.split.pp == 1:
+            (only,) = pipeline.stages(step)
+            total.add_cost(only.cost, step.count)
+        elif not step.chunks:
+            total.add_cost(pipeline.decode(step, groups), step.count)
         else:
-            total.add_cost(_slowest_stage(engine, plan, step))
-        total.add_cost(sampling_cost(engine, step), step.count)
+            # The first one walks through all stages; those behind it follow at the slowest's pace.
+            walks = 1 if index == 0 else 0
+            total.add_cost(pipeline.walk(step), walks)
+            total.add_cost(pipeline.slowest(step), step.count - walks)
+        add_sampling(total, step, engine.pace, step.count)
     return total
 
 
-def _walk(engine: Engine, plan: Plan, step: Step) -> Cost:
-    """One step through all stages, one after the other."""
-    cost = send_cost(engine, plan, step)
-    for stage in range(plan.split.pp):
-        cost.add_cost(stage_cost(engine, plan, stage, step)[0])
-    return cost
+class Pipeline:
+    """The stages of a plan, and how a step goes through them."""
 
+    def __init__(self, engine: Engine, plan: Plan) -> None:
+        self.prices = engine.prices(plan)
+        self.rules = engine.rules
+        self.pace = engine.pace
 
-def _slowest_stage(engine: Engine, plan: Plan, step: Step) -> Cost:
-    stages = (stage_cost(engine, plan, stage, step)[0] for stage in range(plan.split.pp))
-    return max(stages, key=lambda cost: cost.seconds)
+    def stages(self, step: Step) -> tuple[StageCost, ...]:
+        """The cost of the step on each kind of stage."""
+        return stage_costs(self.prices, step, self.rules, self.pace)
 
+    def walk(self, step: Step) -> Cost:
+        """One step through all stages, one after the other."""
+        cost = Cost()
+        for one in self.stages(step):
+            cost.add_cost(one.cost, one.stages)
+        add_sends(cost, self.prices, step, self.rules)
+        return cost
 
-def _pipelined_decode(engine: Engine, plan: Plan, step: Step, groups: int) -> Cost:
-    """Time until every sequence has one more token: the longer of a walk and the slowest stage."""
-    groups = min(groups, step.decodes)
-    part = Step(
-        chunks=(),
-        decodes=-(-step.decodes // groups),
-        context_tokens=step.context_tokens / groups,
-        sampled=-(-step.sampled // groups),
-    )
-    walk = _walk(engine, plan, part)
-    pace = Cost()
-    pace.add_cost(_slowest_stage(engine, plan, part), groups)
-    return max(walk, pace, key=lambda cost: cost.seconds)
+    def slowest(self, step: Step) -> Cost:
+        """One step on the stage that takes longest: the others work meanwhile."""
+        return max(self.stages(step), key=lambda one: one.seconds).cost
+
+    def decode(self, step: Step, groups: int) -> Cost:
+        """Until every sequence has one more token: the longer of a walk and the slowest stage."""
+        groups = min(groups, step.decodes)
+        part = Step(
+            chunks=(),
+            decodes=-(-step.decodes // groups),
+            context_tokens=step.context_tokens / groups,
+            sampled=-(-step.sampled // groups),
+        )
+        walk, pace = self.walk(part), Cost()
+        pace.add_cost(self.slowest(part), groups)
+        return max(walk, pace, key=lambda cost: cost.seconds)
 
 
 def _per_token(total: Cost, prefill: Cost, output_tokens: int, error: float) -> Estimate | None:
     if output_tokens < 2:
         return None
     rest = Cost()
-    for kind, (value, low, high) in total.parts.items():
+    for kind, parts in total.parts.items():
         first = prefill.parts.get(kind, (0.0, 0.0, 0.0))
-        parts = [one - other for one, other in zip((value, low, high), first, strict=True)]
-        rest.add(kind, parts[0], min(parts), max(parts))
+        left = [one - other for one, other in zip(parts, first, strict=True)]
+        rest.add(kind, left[0], min(left), max(left))
     whole = rest.estimate(error)
     count = output_tokens - 1
     return Estimate(value=whole.value / count, low=whole.low / count, high=whole.high / count)
@@ -129,7 +133,7 @@ def _one_token(load: Load) -> Load:
     return Load(prompt_tokens=load.prompt_tokens, output_tokens=1, concurrency=load.concurrency)
 
 
-def _replica_load(load: Load, split: Split) -> Load:
+def replica_load(load: Load, split: Split) -> Load:
     """The fullest replica's share: sequences are dealt out evenly."""
     return Load(
         prompt_tokens=load.prompt_tokens,

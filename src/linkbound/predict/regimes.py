@@ -64,8 +64,8 @@ def step_of(phase: Phase, batch: int, length: int) -> Step:
     """One decode step of `batch` sequences at `length`, or one prefill of `batch` such prompts."""
     if phase is Phase.DECODE:
         return Step(chunks=(), decodes=batch, context_tokens=batch * length, sampled=batch)
-    chunks = tuple(Chunk(tokens=length, cached=0) for _ in range(batch))
-    return Step(chunks=chunks, decodes=0, context_tokens=0, sampled=batch)
+    chunk = Chunk(tokens=length, cached=0, count=batch)
+    return Step(chunks=(chunk,), decodes=0, context_tokens=0, sampled=batch)
 
 
 def regime_shares(step: StepTime, phase: Phase) -> dict[Regime, float]:

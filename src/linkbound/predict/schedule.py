@@ -1,11 +1,14 @@
 """The steps an engine makes of a batch that is given at once (predicting notes, section 9).
 
 A fixed batch needs no random arrivals: the scheduler's rules give the exact sequence of steps.
-Equal decode steps are kept as one with a count, so that a call of thousands of tokens stays small.
+Equal steps are kept as one with a count, so that a call of thousands of tokens stays small.
 """
 
 from collections import deque
 from functools import lru_cache
+from itertools import groupby
+
+import msgspec
 
 from linkbound.model.types import Load
 from linkbound.serve.types import SchedulerRules
@@ -13,10 +16,11 @@ from linkbound.values import Value
 
 
 class Chunk(Value, frozen=True, kw_only=True):
-    """`tokens` of one prompt, after `cached` of the same prompt."""
+    """`tokens` of one prompt, after `cached` of the same prompt; or `count` prompts alike."""
 
     tokens: int
     cached: int
+    count: int = 1
 
 
 class Step(Value, frozen=True, kw_only=True):
@@ -32,7 +36,12 @@ class Step(Value, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        return self.decodes + sum(chunk.tokens for chunk in self.chunks)
+        return self.decodes + sum(chunk.tokens * chunk.count for chunk in self.chunks)
+
+    @property
+    def prompts(self) -> int:
+        """Sequences with a part of their prompt in this step."""
+        return sum(chunk.count for chunk in self.chunks)
 
 
 class _Sequence:
@@ -66,16 +75,24 @@ def schedule(load: Load, rules: SchedulerRules) -> tuple[Step, ...]:
             one.generated += 1
         for one in started:
             one.generated = 1
-        steps.append(
+        _append(
+            steps,
             Step(
                 chunks=chunks,
                 decodes=decodes,
                 context_tokens=context,
                 sampled=decodes + len(started),
-            )
+            ),
         )
         running = [one for one in (*running, *started) if one.generated < load.output_tokens]
     return tuple(steps)
+
+
+def _append(steps: list[Step], step: Step) -> None:
+    """One more step, or one more of the last."""
+    if steps and step == msgspec.structs.replace(steps[-1], count=1):
+        step = msgspec.structs.replace(step, count=steps.pop().count + 1)
+    steps.append(step)
 
 
 def _take_chunks(
@@ -83,19 +100,23 @@ def _take_chunks(
 ) -> tuple[tuple[Chunk, ...], list[_Sequence]]:
     budget = rules.max_batched_tokens - len(running)
     room = rules.max_sequences - len(running)
-    chunks: list[Chunk] = []
+    taken: list[tuple[int, int]] = []
     started: list[_Sequence] = []
     while waiting and budget > 0 and room > 0:
         one = waiting[0]
         tokens = min(one.prompt_left, budget)
-        chunks.append(Chunk(tokens=tokens, cached=load.prompt_tokens - one.prompt_left))
+        taken.append((tokens, load.prompt_tokens - one.prompt_left))
         one.prompt_left -= tokens
         budget -= tokens
         room -= 1
         if one.prompt_left:
             break
         started.append(waiting.popleft())
-    return tuple(chunks), started
+    chunks = tuple(
+        Chunk(tokens=tokens, cached=cached, count=len(list(alike)))
+        for (tokens, cached), alike in groupby(taken)
+    )
+    return chunks, started
 
 
 def _decode_run(running: list[_Sequence], load: Load) -> Step:

@@ -148,19 +148,22 @@ def _experts(layer: Layer, shares: dict[Shard, float]) -> tuple[int, int, float,
 
 def step_work(rank: RankWork, step: Step, tokens: int) -> StepWork:
     """One step's work; `tokens` is its size as it runs, padded to a graph if there is one."""
-    touched = sum(
-        one.layers * one.bytes_all * experts_touched(one.experts, one.top_k, tokens) / one.experts
-        for one in rank.experts
-    )
-    active = rank.parameters + sum(one.layers * one.active_parameters for one in rank.experts)
-    head = step.sampled > 0
+    stream_bytes, active = rank.stream_bytes, rank.parameters
+    for one in rank.experts:
+        touched = experts_touched(one.experts, one.top_k, tokens)
+        stream_bytes += one.layers * one.bytes_all * touched / one.experts
+        active += one.layers * one.active_parameters
+    if step.sampled:
+        stream_bytes += rank.head_bytes
+    attention_flops = 0.0
+    if step.chunks:
+        for layers in rank.attention:
+            attention_flops += layers.layers * layers.flops_per_pair * _pairs(step, layers.window)
     return StepWork(
         tokens=tokens,
-        stream_bytes=rank.stream_bytes + touched + (rank.head_bytes if head else 0.0),
+        stream_bytes=stream_bytes,
         matrix_flops=2 * active * tokens + 2 * rank.head_parameters * step.sampled,
-        attention_flops=sum(
-            one.layers * one.flops_per_pair * _pairs(step, one.window) for one in rank.attention
-        ),
+        attention_flops=attention_flops,
         cache_bytes=_cache_bytes(rank.cache, step),
         layers=rank.layers,
         mixture_layers=rank.mixture_layers,
@@ -172,19 +175,21 @@ def _pairs(step: Step, window: int | None) -> float:
     """Pairs of query and visible token in the prompt chunks; decoding is bound by the cache."""
     total = 0.0
     for chunk in step.chunks:
-        growing = chunk.tokens
+        growing, full = chunk.tokens, 0
         if window is not None:
             # The window fills after this many tokens; each later one sees a whole window.
             growing = min(chunk.tokens, max(0, window - chunk.cached))
-            total += (chunk.tokens - growing) * window
-        total += growing * chunk.cached + growing * (growing + 1) / 2
+            full = (chunk.tokens - growing) * window
+        pairs = full + growing * chunk.cached + growing * (growing + 1) / 2
+        total += chunk.count * pairs
     return total
 
 
 def _cache_bytes(cache: RankCache, step: Step) -> float:
     """Read by the decoding sequences; recurrent state is read and written by every sequence."""
-    total = 2 * cache.state_bytes * (step.decodes + len(step.chunks))
-    total += cache.full_bytes_per_token * step.context_tokens
+    total = cache.full_bytes_per_token * step.context_tokens
+    if cache.state_bytes:
+        total += 2 * cache.state_bytes * (step.decodes + step.prompts)
     for window, rate in cache.window_bytes_per_token:
         total += rate * min(step.context_tokens, step.decodes * float(window))
     return total

@@ -15,8 +15,9 @@ from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.defaults import DeviceFacts, carried, device_facts, prior_calibration
 from linkbound.predict.forecast import forecast
 from linkbound.predict.price import price
+from linkbound.predict.pricing import NoForecast
 from linkbound.predict.regimes import regime_map
-from linkbound.predict.steptime import Engine, NoForecast
+from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast, Plan
 from linkbound.serve import VLLM
 from linkbound.splits.types import Fit, Phase, Split
@@ -39,6 +40,7 @@ from linkbound.study.reading import (
 from linkbound.study.sources import Sources
 from linkbound.topology.types import Gpu
 
+_CURVE_KINDS = ("links.curve", "predict.curve")
 LARGE_STEP_TOKENS = VLLM.max_batched_tokens
 
 
@@ -64,7 +66,9 @@ def _put_records(study: Study, engine: Engine, held: MachineRead, excluded: Iter
             for phase, tokens in ((Phase.DECODE, 1), (Phase.PREFILL, LARGE_STEP_TOKENS)):
                 labels = tuple(held.machine.gpu(key).label for key in plan.placement.gpus)
                 if plan.arm is not None:
-                    price(engine.crossings(split, phase, tokens), labels, plan.arm, engine.book)
+                    price(
+                        engine.work.crossings(split, phase, tokens), labels, plan.arm, engine.book
+                    )
     engine.book.put_records(lambda curve: study.append(_curve_record(curve, held)))
 
 
@@ -249,4 +253,4 @@ def _maps(
 
 
 def _curves_of(study: Study, call: Record) -> list[str]:
-    return [one for one in call.parents if study.get(one).kind == "links.curve"]
+    return [one for one in call.parents if study.get(one).kind in _CURVE_KINDS]

@@ -10,7 +10,7 @@ from linkbound.links.fit import fit
 from linkbound.links.types import Operation
 from linkbound.model.types import Load
 from linkbound.predict.assumed import wire_share
-from linkbound.predict.forecast import forecast
+from linkbound.predict.forecast import call_cost, replica_load
 from linkbound.predict.stated import StatedBook
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast, Plan
@@ -39,8 +39,7 @@ def break_even(
 
     def time_s(latency: float, rate: float) -> float:
         book = StatedBook(engine.book, latency_s=latency, bytes_per_s=rate)
-        supposed = Engine(engine.shape, book, engine.rules, engine.calibration)
-        return forecast(supposed, plan, load).latency_s.value
+        return call_cost(engine.with_book(book), plan, replica_load(load, plan.split)).seconds
 
     rate = _crossing(
         lambda value: time_s(latency_s, value) <= target_s,

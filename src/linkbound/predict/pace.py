@@ -1,0 +1,49 @@
+"""Constants as plain numbers, and how far each kind of term may be off with them (E3)."""
+
+from linkbound.evidence.types import Provenance
+from linkbound.predict.calibration import Calibration, Constant
+
+Margin = tuple[float, float]
+"""Low and high end of a part as shares of its value."""
+
+
+class Pace:
+    """A calibration, read once for thousands of steps. Seconds, bytes a second, FLOPs a second."""
+
+    def __init__(self, constants: Calibration) -> None:
+        self.constants = constants
+        self.stream = constants.stream_bytes_per_s.value
+        self.matrix = constants.matrix_flops_per_s.value
+        self.attention = constants.attention_flops_per_s.value
+        self.layer = constants.layer_s.value
+        self.mixture = constants.mixture_layer_s.value
+        self.wait = constants.wait_s.value
+        self.sequence = constants.sequence_s.value
+        stream = rate_margin(constants.stream_bytes_per_s)
+        matrix = rate_margin(constants.matrix_flops_per_s)
+        attention = rate_margin(constants.attention_flops_per_s)
+        layer, mixture = margin(constants.layer_s), margin(constants.mixture_layer_s)
+        # In the order of KINDS: weights, matrix products, attention, layer latency, routing; low
+        # ends, then high ends.
+        self.prefill_shares = tuple(zip(stream, matrix, attention, layer, mixture, strict=True))
+        # Decoding reads the cache; only prompts make attention compute.
+        self.decode_shares = tuple(zip(stream, matrix, stream, layer, mixture, strict=True))
+        self.wait_margin = margin(constants.wait_s)
+        self.sequence_margin = margin(constants.sequence_s)
+
+
+def margin(constant: Constant) -> Margin:
+    """A part moves with its constant: its relative interval is the constant's.
+
+    Constants that runs were fitted to have no interval of their own here: they err together, and
+    what they miss together is the calibration's model and gain error.
+    """
+    if constant.provenance is Provenance.CALIBRATED:
+        return 1.0, 1.0
+    return constant.estimate.low / constant.value, constant.estimate.high / constant.value
+
+
+def rate_margin(constant: Constant) -> Margin:
+    """The same for a part that is work over a rate: the faster, the shorter."""
+    low, high = margin(constant)
+    return 1 / high, 1 / low

@@ -1,0 +1,115 @@
+"""One plan on one engine: what its stages are, and what crosses in a step of each size (S2, S4).
+
+Everything that does not change from step to step is looked up once.
+"""
+
+from collections.abc import Iterable
+
+from linkbound.errors import LinkboundError
+from linkbound.model.types import ModelShape
+from linkbound.predict.book import CurveBook
+from linkbound.predict.price import NoCurve, Priced, price
+from linkbound.predict.types import Plan
+from linkbound.predict.work import RankWork, is_mixture, is_quantised, rank_work
+from linkbound.splits.crossings import crossings
+from linkbound.splits.ranks import tensor_group
+from linkbound.splits.types import Crossing, CrossingKind, Phase, Split
+
+
+class NoForecast(LinkboundError):
+    """A plan cannot be priced: which crossing has no curve."""
+
+    def __init__(self, missing: NoCurve) -> None:
+        crossing = missing.crossing
+        super().__init__(
+            f"No time is known for {crossing.operation.value} of {crossing.size_bytes:,} bytes "
+            f"over {', '.join(missing.group)} in arm {missing.arm.value}.",
+            why="The split cannot be priced without it.",
+            hint="Measure it, or give a table of nccl-tests for these GPUs.",
+        )
+        self.missing = missing
+
+
+class ModelWork:
+    """What a model makes each split do, kept: ranks and crossings depend on no machine."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        self.shape = shape
+        self.is_mixture = is_mixture(shape)
+        self.is_quantised = is_quantised(shape)
+        self._ranks: dict[Split, tuple[RankWork, ...]] = {}
+        self._crossings: dict[tuple[Split, Phase, int], tuple[Crossing, ...]] = {}
+
+    def ranks(self, split: Split) -> tuple[RankWork, ...]:
+        """The work of the fullest rank of each stage; stages that do the same share one value."""
+        if split not in self._ranks:
+            known: list[RankWork] = []
+            stages = []
+            for stage in range(split.pp):
+                found = rank_work(self.shape, split, stage)
+                if found not in known:
+                    known.append(found)
+                stages.append(known[known.index(found)])
+            self._ranks[split] = tuple(stages)
+        return self._ranks[split]
+
+    def crossings(self, split: Split, phase: Phase, tokens: int) -> tuple[Crossing, ...]:
+        """All crossings of one step of `tokens` tokens in one replica."""
+        key = (split, phase, tokens)
+        if key not in self._crossings:
+            self._crossings[key] = crossings(self.shape, split, phase, tokens, tokens)
+        return self._crossings[key]
+
+
+class PlanPrices:
+    """The crossings of a plan, priced: inside each stage and between stages."""
+
+    def __init__(self, work: ModelWork, book: CurveBook, plan: Plan) -> None:
+        self.plan = plan
+        self.ranks = work.ranks(plan.split)
+        self._work = work
+        self._book = book
+        self._labels = tuple(book.machine.gpu(key).label for key in plan.placement.gpus)
+        self._groups = [set(tensor_group(plan.split, stage)) for stage in range(plan.split.pp)]
+        self._inside: dict[tuple[int, Phase, int], Priced | None] = {}
+        self._between: dict[tuple[Phase, int], Priced | None] = {}
+
+    def inside(self, stage: int, phase: Phase, tokens: int) -> Priced | None:
+        """What crosses inside a stage; None where nothing does. Raises NoForecast."""
+        key = (stage, phase, tokens)
+        if key not in self._inside:
+            group = self._groups[stage]
+            self._inside[key] = self._priced(
+                one
+                for one in self._work.crossings(self.plan.split, phase, tokens)
+                if one.kind is not CrossingKind.PIPELINE and group & set(one.ranks)
+            )
+        return self._inside[key]
+
+    def between(self, phase: Phase, tokens: int) -> Priced | None:
+        """All sends from stage to stage; None where there are none. Raises NoForecast."""
+        key = (phase, tokens)
+        if key not in self._between:
+            self._between[key] = self._priced(
+                one
+                for one in self._work.crossings(self.plan.split, phase, tokens)
+                if one.kind is CrossingKind.PIPELINE
+            )
+        return self._between[key]
+
+    def whole(self, phase: Phase, tokens: int) -> Priced:
+        """Everything that crosses in a step, with its curves."""
+        found = self._priced(self._work.crossings(self.plan.split, phase, tokens))
+        assert found is not None, f"{self.plan.name} crosses nothing"
+        return found
+
+    def _priced(self, wanted: Iterable[Crossing]) -> Priced | None:
+        listed = tuple(wanted)
+        if not listed:
+            return None
+        arm = self.plan.arm
+        assert arm is not None, f"{self.plan.name} crosses GPUs, so it talks over some arm"
+        found = price(listed, self._labels, arm, self._book)
+        if isinstance(found, NoCurve):
+            raise NoForecast(found)
+        return found
