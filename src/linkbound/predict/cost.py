@@ -36,6 +36,7 @@ class Cost:
         self.high[index] += high
 
     def add_cost(self, other: "Cost", times: float = 1.0) -> None:
+        """Add `times` as much as the other costs."""
         self.value = _sum(self.value, other.value, times)
         self.low = _sum(self.low, other.low, times)
         self.high = _sum(self.high, other.high, times)

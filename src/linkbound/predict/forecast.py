@@ -11,6 +11,7 @@ from linkbound.errors import UsageError
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
 from linkbound.predict.cost import Cost
+from linkbound.predict.pricing import PlanPrices
 from linkbound.predict.schedule import Step, schedule
 from linkbound.predict.stage import StageCost, add_sampling, add_sends, stage_costs
 from linkbound.predict.steptime import Engine, step_time
@@ -49,64 +50,65 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
 
 
 def call_cost(engine: Engine, plan: Plan, load: Load) -> Cost:
-    """Seconds of one call on one replica, by kind of term. Raises NoForecast."""
+    """Seconds of one call on one replica, by kind of term; not to be changed. Raises NoForecast."""
+    prices = engine.prices(plan)
+    return engine.kept_call(prices, load, lambda: _call_cost(engine, prices, load))
+
+
+def _call_cost(engine: Engine, prices: PlanPrices, load: Load) -> Cost:
     total = Cost()
     constant = engine.calibration.call_s.estimate
     total.add(TermKind.OVERHEAD, constant.value, constant.low, constant.high)
     steps = schedule(load, engine.rules)
-    pipeline = Pipeline(engine, plan)
-    groups = max(1, min(plan.split.pp, sum(step.count for step in steps if step.chunks)))
+    groups = max(1, min(prices.stages, sum(step.count for step in steps if step.chunks)))
     for index, step in enumerate(steps):
-        if plan.split.pp == 1:
-            (only,) = pipeline.stages(step)
-            total.add_cost(only.cost, step.count)
-        elif not step.chunks:
-            total.add_cost(pipeline.decode(step, groups), step.count)
-        else:
+        if step.chunks:
+            stages = stage_costs(prices, step, engine.rules, engine.pace)
             # The first one walks through all stages; those behind it follow at the slowest's pace.
-            walks = 1 if index == 0 else 0
-            total.add_cost(pipeline.walk(step), walks)
-            total.add_cost(pipeline.slowest(step), step.count - walks)
+            walks = 1 if index == 0 or prices.stages == 1 else 0
+            if walks:
+                total.add_cost(_walk(engine, prices, step, stages))
+            if step.count > walks:
+                total.add_cost(_slowest(stages), step.count - walks)
+        else:
+            total.add_cost(_decode(engine, prices, step, groups), step.count)
         add_sampling(total, step, engine.pace, step.count)
     return total
 
 
-class Pipeline:
-    """The stages of a plan, and how a step goes through them."""
+def _walk(engine: Engine, prices: PlanPrices, step: Step, stages: tuple[StageCost, ...]) -> Cost:
+    """One step through all stages, one after the other."""
+    if prices.stages == 1:
+        return stages[0].cost
+    cost = Cost()
+    for one in stages:
+        cost.add_cost(one.cost, one.stages)
+    add_sends(cost, prices, step, engine.rules)
+    return cost
 
-    def __init__(self, engine: Engine, plan: Plan) -> None:
-        self.prices = engine.prices(plan)
-        self.rules = engine.rules
-        self.pace = engine.pace
 
-    def stages(self, step: Step) -> tuple[StageCost, ...]:
-        """The cost of the step on each kind of stage."""
-        return stage_costs(self.prices, step, self.rules, self.pace)
+def _slowest(stages: tuple[StageCost, ...]) -> Cost:
+    """One step on the stage that takes longest: the others work meanwhile."""
+    return max(stages, key=lambda one: one.seconds).cost
 
-    def walk(self, step: Step) -> Cost:
-        """One step through all stages, one after the other."""
-        cost = Cost()
-        for one in self.stages(step):
-            cost.add_cost(one.cost, one.stages)
-        add_sends(cost, self.prices, step, self.rules)
-        return cost
 
-    def slowest(self, step: Step) -> Cost:
-        """One step on the stage that takes longest: the others work meanwhile."""
-        return max(self.stages(step), key=lambda one: one.seconds).cost
-
-    def decode(self, step: Step, groups: int) -> Cost:
-        """Until every sequence has one more token: the longer of a walk and the slowest stage."""
-        groups = min(groups, step.decodes)
-        part = Step(
+def _decode(engine: Engine, prices: PlanPrices, step: Step, groups: int) -> Cost:
+    """Until every sequence has one more token: the longer of a walk and the slowest stage."""
+    groups = min(groups, step.decodes)
+    if groups > 1:
+        step = Step(
             chunks=(),
             decodes=-(-step.decodes // groups),
             context_tokens=step.context_tokens / groups,
             sampled=-(-step.sampled // groups),
         )
-        walk, pace = self.walk(part), Cost()
-        pace.add_cost(self.slowest(part), groups)
-        return max(walk, pace, key=lambda cost: cost.seconds)
+    stages = stage_costs(prices, step, engine.rules, engine.pace)
+    walk = _walk(engine, prices, step, stages)
+    if groups == 1:
+        return walk
+    pace = Cost()
+    pace.add_cost(_slowest(stages), groups)
+    return max(walk, pace, key=lambda cost: cost.seconds)
 
 
 def _per_token(total: Cost, prefill: Cost, output_tokens: int, error: float) -> Estimate | None:

@@ -67,6 +67,7 @@ class PlanPrices:
     def __init__(self, work: ModelWork, book: CurveBook, plan: Plan) -> None:
         self.plan = plan
         self.ranks = work.ranks(plan.split)
+        self.stages = plan.split.pp
         self._work = work
         self._book = book
         self._labels = tuple(book.machine.gpu(key).label for key in plan.placement.gpus)

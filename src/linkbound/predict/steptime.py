@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from linkbound.evidence.types import Provenance
-from linkbound.model.types import ModelShape
+from linkbound.model.types import Load, ModelShape
 from linkbound.predict.book import CurveBook
 from linkbound.predict.calibration import Calibration, Constant
 from linkbound.predict.compute import padded_tokens
@@ -15,7 +17,7 @@ from linkbound.predict.schedule import Step
 from linkbound.predict.stage import add_sampling, add_sends, host_constant, phase_of, stage_costs
 from linkbound.predict.types import Estimate, Plan, StepTime, Term, TermKind
 from linkbound.serve.types import SchedulerRules
-from linkbound.splits.types import Split
+from linkbound.splits.types import Placement, Split
 
 # No recorded run has experts, weights below 16 bits or stages. Published predictors of engines miss
 # by 13 % (TPOT) to 32 % (TTFT) in the median (AIConfigurator 0.12.0 on its own sample): such plans
@@ -43,6 +45,7 @@ class Engine:
         self.pace = Pace(calibration)
         self.work = ModelWork(shape) if work is None else work
         self._prices: dict[tuple[object, ...], PlanPrices] = {}
+        self._calls: dict[tuple[int, Load], Cost] = {}
 
     @property
     def calibration(self) -> Calibration:
@@ -51,17 +54,31 @@ class Engine:
     @calibration.setter
     def calibration(self, calibration: Calibration) -> None:
         self.pace = Pace(calibration)
+        self._calls.clear()
 
     def with_book(self, book: CurveBook) -> "Engine":
         """The same engine over other links."""
         return Engine(self.shape, book, self.rules, self.calibration, work=self.work)
 
     def prices(self, plan: Plan) -> PlanPrices:
-        """The plan's crossings, priced once for all its steps."""
-        key = (plan.split, plan.placement.gpus, plan.arm)
+        """The crossings of the plan's first replica, priced once for all steps."""
+        split, gpus = plan.split, plan.placement.gpus
+        if split.replicas > 1 and split.ep <= split.tp:
+            # Replicas that share nothing are as many plans of their own.
+            split = msgspec.structs.replace(split, replicas=1)
+            gpus = gpus[: split.gpus]
+        key = (split, gpus, plan.arm)
         if key not in self._prices:
-            self._prices[key] = PlanPrices(self.work, self.book, plan)
+            alone = Plan(split=split, placement=Placement(gpus=gpus), arm=plan.arm)
+            self._prices[key] = PlanPrices(self.work, self.book, alone)
         return self._prices[key]
+
+    def kept_call(self, prices: PlanPrices, load: Load, work_out: Callable[[], Cost]) -> Cost:
+        """The cost of a call, worked out once for each plan and load while constants stay."""
+        key = (id(prices), load)
+        if key not in self._calls:
+            self._calls[key] = work_out()
+        return self._calls[key]
 
     def model_error(self, split: Split) -> float:
         """Relative half-width of a time: the calibration's, and more for what it never saw."""
