@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from profile_models import CONFIGS
 
 from linkbound.cli import profile
-from linkbound.errors import NothingToMeasure, UsageError
+from linkbound.errors import InputError, NothingToMeasure, UsageError
 from linkbound.evidence import Study
 
 
@@ -66,6 +66,41 @@ def test_settings_that_mean_nothing_are_refused(
     ran = CliRunner().invoke(profile.command, [model, *arguments, "--dry-run"])
     assert isinstance(ran.exception, UsageError)
     assert said in str(ran.exception)
+
+
+def _trace(path: Path, late_us: float) -> str:
+    nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": ts, "dur": dur, "args": {"device": 0}}
+        for name, ts, dur in (("gemm", 0, 40 + late_us), (nccl, 40 + late_us, 60 - late_us))
+    ]
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    return str(path)
+
+
+def test_traces_of_two_ranks(tmp_path: Path) -> None:
+    names = [_trace(tmp_path / "a.json", 0), _trace(tmp_path / "b.json", 20)]
+    ran = CliRunner().invoke(profile.command, ["--trace", names[0], "--trace", names[1]])
+    assert ran.exception is None
+    lines = [line.split() for line in ran.output.splitlines()]
+    assert lines[1][:2] == ["0", "0"]
+    assert " ".join(lines[1][2:10]) == "100 us 40.0 us 40.0 us 20.0 us"
+    assert " ".join(lines[2][2:10]) == "100 us 60.0 us 40.0 us 0 us"
+    assert ran.output.splitlines()[-1] == "Collectives align the ranks' clocks within 50.0 us."
+
+
+def test_one_trace_alone_says_what_it_cannot_tell(tmp_path: Path) -> None:
+    name = _trace(tmp_path / "a.json", 0)
+    ran = CliRunner().invoke(profile.command, ["--trace", name, "--json"])
+    (step,) = json.loads(ran.output)["steps"]
+    assert step["parts"]["unmatched_s"] == pytest.approx(60e-6)
+    assert "every rank's trace" in CliRunner().invoke(profile.command, ["--trace", name]).output
+
+
+def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(profile.command, ["--trace", str(tmp_path / "none.json")])
+    assert isinstance(ran.exception, InputError)
+    assert isinstance(CliRunner().invoke(profile.command, []).exception, UsageError)
 
 
 def test_a_profile_on_a_cpu_from_end_to_end(model: str, tmp_path: Path) -> None:

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from linkbound.cli.fit import read_shape
-from linkbound.errors import LinkboundError, NothingToMeasure, UsageError
+from linkbound.errors import InputError, LinkboundError, NothingToMeasure, UsageError
 from linkbound.links.types import Arm
-from linkbound.profile.launch import JobResult, arm_environment, require_torch, run_job
+from linkbound.profile.launch import JobResult, require_torch, run_job
 from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
+from linkbound.profile.plan_words import job_words, plan_lines, planned
 from linkbound.profile.records import append_result, append_rows, document_of, row_name
 from linkbound.profile.summary import Row, rows, slower_than_one
 from linkbound.profile.types import Delay, Device, Job
@@ -29,7 +30,7 @@ VERSION = 1
 
 
 @click.command("profile")
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", required=False)
 @click.option(
     "--split", "split_texts", multiple=True, metavar="SPLIT", help="one, tp2, pp2, ...; repeat."
 )
@@ -74,11 +75,19 @@ VERSION = 1
 @click.option(
     "--override", "overrides", metavar="KEY=VALUE", multiple=True, help="A key of the config."
 )
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read a rank's Kineto trace of any engine instead of running; repeat for each rank.",
+)
 @click.option("-C", "--study", "path", type=click.Path(path_type=Path), help="Keep records here.")
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(
-    model: str,
+    model: str | None,
     split_texts: tuple[str, ...],
     arms: tuple[str, ...],
     batch: str,
@@ -91,6 +100,7 @@ def command(
     device: str,
     limit: str,
     overrides: tuple[str, ...],
+    traces: tuple[Path, ...],
     path: Path | None,
     dry_run: bool,
     as_json: bool,
@@ -100,6 +110,15 @@ def command(
     Every split runs in every arm, in a fresh process each, arms in turn. Ends with 4 where a
     rank hung or died, or an arm's data took another path; what was measured stays.
     """
+    if (model is None) == (not traces):
+        raise UsageError(
+            "profile needs a MODEL or --trace FILE, and not both.",
+            why="One runs the model's shape, the other reads what was recorded.",
+            hint="Write: linkbound profile llama-3.1-8b --split tp2",
+        )
+    if model is None:
+        click.echo(_render_traces(traces, as_json))
+        return 0
     shape = read_shape(model, overrides)
     splits = [parse_split(text) for text in split_texts or ("one", "tp2")]
     batches, where = _counts("--batch", batch), Device(device)
@@ -194,7 +213,7 @@ def _measure(
     results: list[JobResult] = []
     run_ids: dict[str, list[str]] = {}
     for number, (repeat, job) in enumerate(plan, start=1):
-        click.echo(f"{number}/{len(plan)}  {_job_words(job)}  repeat {repeat + 1}", err=True)
+        click.echo(f"{number}/{len(plan)}  {job_words(job)}  repeat {repeat + 1}", err=True)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         result = run_job(job, limit_s=limit_s)
         results.append(result)
@@ -220,33 +239,46 @@ def _machine_id() -> str | None:
         return None
 
 
-def _job_words(job: Job) -> str:
-    arm = "" if job.arm is None else f" {job.arm.value}"
-    alone = "" if job.alone is None else f" shard of rank {job.alone} alone"
-    return f"{job.split.name}{arm}{alone}"
+def _render_traces(paths: Sequence[Path], as_json: bool) -> str:
+    """Parts of every step that all traces show."""
+    from linkbound.profile.cells import TRACE_HEADER, trace_cells, trace_notes
+    from linkbound.profile.decompose import align, decompose
+    from linkbound.profile.kineto import parse_traces
+    from linkbound.report.table import render_table
+
+    timelines = parse_traces([(_read(path), path.name) for path in paths])
+    found, offsets = decompose(timelines), align(timelines)
+    if as_json:
+        import msgspec
+
+        document = {
+            "schema": f"{SCHEMA}.trace",
+            "version": VERSION,
+            "steps": msgspec.to_builtins(found),
+            "clocks": msgspec.to_builtins(offsets),
+        }
+        return json.dumps(document, indent=2, allow_nan=False)
+    table = render_table(TRACE_HEADER, [trace_cells(one) for one in found], left=0)
+    return "\n".join([*table, *trace_notes(timelines, offsets)])
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error.strerror}.",
+            why="It should hold a trace.",
+            hint="Check the name, and that it may be read.",
+        ) from error
 
 
 def _render_plan(plan: Sequence[tuple[int, Job]], as_json: bool) -> str:
-    children = [
-        {
-            "repeat": repeat + 1,
-            "job": _job_words(job),
-            "processes": 1 if job.alone is not None else job.split.gpus,
-            "points": [point.name for point in job.points],
-            "environment": arm_environment(job),
-        }
-        for repeat, job in plan
-    ]
-    if as_json:
-        document = {"schema": f"{SCHEMA}.plan", "version": VERSION, "children": children}
-        return json.dumps(document, indent=2, allow_nan=False)
-    lines = [f"{len(children)} children, one after another; nothing was run."]
-    for child in children:
-        lines.append(f"{child['job']}, repeat {child['repeat']}, {child['processes']} processes")
-        lines.append("  " + "; ".join(child["points"]))  # type: ignore[arg-type]
-        environment: Any = child["environment"]
-        lines.append("  " + " ".join(f"{name}={value}" for name, value in environment.items()))
-    return "\n".join(lines)
+    if not as_json:
+        return "\n".join(plan_lines(plan))
+    children = [planned(repeat, job) for repeat, job in plan]
+    document = {"schema": f"{SCHEMA}.plan", "version": VERSION, "children": children}
+    return json.dumps(document, indent=2, allow_nan=False)
 
 
 def render(found: Sequence[Row], findings: "Sequence[Finding]", as_json: bool) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from linkbound.evidence.types import Finding
-from linkbound.profile.decompose import Parts
+from linkbound.profile.decompose import ClockOffset, Parts, RankStep
 from linkbound.profile.summary import Row
+from linkbound.profile.types import Timeline
 from linkbound.units import format_rate, format_significant, format_time
 
 HEADER = (
@@ -88,6 +89,45 @@ def notes(
         )
     for finding in findings:
         yield f"{finding.code}: {finding.seen} {finding.why} {finding.remedy}"
+
+
+TRACE_HEADER = (
+    "step", "rank", "time", "compute", "wire", "waiting", "unmatched", "copies", "gap", "hidden",
+)  # fmt: skip
+
+
+def trace_cells(one: RankStep) -> tuple[str, ...]:
+    """One step of one rank of a trace."""
+    parts = one.parts
+    return (
+        str(one.step),
+        str(one.rank),
+        format_time(parts.step_s),
+        format_time(parts.compute_s),
+        format_time(parts.communication_s),
+        format_time(parts.waiting_s),
+        format_time(parts.unmatched_s),
+        format_time(parts.host_copy_s),
+        format_time(parts.gap_s),
+        format_time(parts.hidden_s),
+    )
+
+
+def trace_notes(
+    timelines: Sequence[Timeline], offsets: Sequence[ClockOffset] | None
+) -> Iterator[str]:
+    """What the traces leave open."""
+    if len(timelines) == 1:
+        yield "One rank alone: unmatched is wire and waiting together; give every rank's trace."
+    elif offsets is None:
+        yield "The clocks of the ranks cannot be aligned: no collective bounds them, or they drift."
+    else:
+        error_s = max(one.error_s for one in offsets)
+        yield f"Collectives align the ranks' clocks within {format_time(error_s)}."
+    steps = {len(one.steps) for one in timelines}
+    if len(steps) > 1:
+        counts = ", ".join(str(len(one.steps)) for one in timelines)
+        yield f"The ranks show {counts} steps: those that all show are listed."
 
 
 def _name(row: Row) -> str:

@@ -9,8 +9,10 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from linkbound.errors import InputError
 from linkbound.evidence.content import read_json
@@ -97,6 +99,14 @@ def parse_kineto(data: bytes, source: str, rank: int | None = None) -> tuple[Tim
                   source)
         for device, work in sorted(devices.items())
     )  # fmt: skip
+
+
+def parse_traces(files: Sequence[tuple[bytes, str]]) -> tuple[Timeline, ...]:
+    """Timelines of one trace a rank (data, name); numbered in this order where theirs repeat."""
+    found = [one for data, source in files for one in parse_kineto(data, source)]
+    if len({one.rank for one in found}) == len(found):
+        return tuple(sorted(found, key=lambda one: one.rank))
+    return tuple(replace(one, rank=number) for number, one in enumerate(found))
 
 
 def _unpacked(data: bytes, source: str) -> bytes:
