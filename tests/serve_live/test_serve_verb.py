@@ -1,19 +1,28 @@
 """`linkbound serve`: what is planned from the words of a command line, and what is refused."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from serve_cases import client_limit
 from test_serve_outputs import VLLM
 
+from linkbound.cli import trace
 from linkbound.cli.serve import command
 from linkbound.errors import InputError, LinkboundError, UsageError
 from linkbound.evidence import Study
 from linkbound.links.types import Arm
+from linkbound.serve.engines import ENGINES
+from linkbound.serve.engines.listing import standing
 from linkbound.serve.load_types import Arrival, Slo
 from linkbound.serve.plan import LoadWords, parse_slo, plan_cells, plan_contenders
 from linkbound.serve.process import free_port
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def run_verb(*arguments):
@@ -110,6 +119,33 @@ def test_dry_run_shows_what_would_start():
         "m", "--engine", "external", "--url", "http://h:1/", "--rate", "1", "--dry-run"
     )
     assert external.stdout == "# nothing is started: load goes to http://h:1\n"
+
+
+def test_without_aiohttp_only_the_load_is_missing():
+    code = (
+        "import sys; sys.modules['aiohttp'] = None\n"
+        "from linkbound.cli.serve import command\n"
+        "from linkbound.errors import MissingExtra\n"
+        "command(['--list'], standalone_mode=False)\n"
+        "command(['m', '--rate', '1', '--dry-run'], standalone_mode=False)\n"
+        "try: command(['m', '--rate', '1'], standalone_mode=False)\n"
+        "except MissingExtra as error: print('MISSING', error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "MISSING aiohttp is not installed." in result.stdout
+    assert "pip install 'linkbound[serve]'" in result.stdout
+
+
+def test_docs_name_every_flag_and_engine():
+    text = (DOCS / "serve.md").read_text(encoding="utf-8")
+    for verb in (command, trace.command):
+        for parameter in verb.params:
+            if isinstance(parameter, click.Option):
+                assert f"`{parameter.opts[-1]}" in text, parameter.opts
+    for engine in ENGINES.values():
+        assert f"| `{engine.name}` | {standing(engine)} |" in text
 
 
 def test_list_is_printed():

@@ -43,14 +43,42 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.Path(path_type=Path),
     help="Replay arrivals and lengths of this file of JSON lines.",
 )
-@click.option("--requests", default=100, show_default=True, type=click.IntRange(1, 10**6))
-@click.option("--prompt", default=1024, show_default=True, type=click.IntRange(1, 10**7))
-@click.option("--output", default=128, show_default=True, type=click.IntRange(1, 10**6))
 @click.option(
-    "--repeats", default=2, show_default=True, type=click.IntRange(1, 1000), help="Turns."
+    "--requests",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 10**6),
+    help="Requests of a cell; p99 needs 100, its interval 368.",
+)
+@click.option(
+    "--prompt",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(1, 10**7),
+    help="Prompt tokens of a request.",
+)
+@click.option(
+    "--output",
+    default=128,
+    show_default=True,
+    type=click.IntRange(1, 10**6),
+    help="Output tokens of a request.",
+)
+@click.option(
+    "--repeats",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Turns of every split and arm, in the order ABBA.",
 )
 @click.option("--slo", help="What a good request keeps: ttft=200ms,tpot=20ms,e2e=5s.")
-@click.option("--warm-up", default=2, show_default=True, type=click.IntRange(0, 10**4))
+@click.option(
+    "--warm-up",
+    default=2,
+    show_default=True,
+    type=click.IntRange(0, 10**4),
+    help="Requests before each cell: kept, not counted.",
+)
 @click.option(
     "--limit",
     "limit_s",
@@ -67,7 +95,13 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     type=_POSITIVE,
     help="Seconds that a start may take.",
 )
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0, 10**9))
+@click.option(
+    "--seed",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0, 10**9),
+    help="Of arrivals and prompts.",
+)
 @click.option("--vocabulary", default="100,512", show_default=True, help="Range of token ids.")
 @click.option("--gpus", help="Ordinals in rank order: 0,1. Needed to split over GPUs.")
 @click.option("--sequences", type=click.IntRange(1, 10**5), help="At once in a server [its rule].")
@@ -234,7 +268,7 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
         raise LinkboundError(
             "No cell has figures.",
             why="Nothing can be compared.",
-            hint=f"See why: linkbound show -C {path} --kind serve.load",
+            hint=f"See why: linkbound show serve.load -C {path}",
         )
 
 

@@ -17,8 +17,16 @@ from linkbound.serve.latency import (
     chunk_gaps_s,
     ttft_from_send_s,
 )
-from linkbound.serve.load import Target, run_cell
-from linkbound.serve.load_types import Arrival, Cell, ClientLimit, ClientStep, Request, TraceEntry
+from linkbound.serve.load import run_cell
+from linkbound.serve.load_types import (
+    Arrival,
+    Cell,
+    ClientLimit,
+    ClientStep,
+    Request,
+    Target,
+    TraceEntry,
+)
 from linkbound.serve.process import Launch, ServerProcess, free_port
 
 STREAMS = (8, 32, 128, 256)

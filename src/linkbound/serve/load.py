@@ -7,18 +7,26 @@ count from when it was due: a server that stalls cannot slow down its own load.
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import aiohttp
 import msgspec
 
+from linkbound.errors import MissingExtra
 from linkbound.evidence.types import Reason
 from linkbound.serve.answer import read_answer
 from linkbound.serve.arrivals import due_times_s, lengths_of, prompt_ids
-from linkbound.serve.load_types import Arrival, Cell, Request
-from linkbound.values import Value
+from linkbound.serve.load_types import Arrival, Cell, Request, Target
+
+try:
+    import aiohttp
+except ImportError as error:
+    raise MissingExtra(
+        "aiohttp is not installed.",
+        why="The load client needs it.",
+        hint="Install the extra: pip install 'linkbound[serve]'.",
+    ) from error
 
 # aiohttp's own 64 KiB stops reading until the buffer is drained: long answers then come in jerks.
 _READ_BUFFER_BYTES = 4 * 1024 * 1024
@@ -26,18 +34,6 @@ _CONNECT_LIMIT_S = 10.0
 _BODY_SHOWN = 300
 # 100,000 tokens in events of a kilobyte: an answer beyond it does not end.
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
-
-
-class Target(Value, frozen=True, kw_only=True):
-    """Where to send, and how this engine wants to be asked."""
-
-    urls: tuple[str, ...]
-    """One base address a replica, without a trailing slash."""
-    model: str
-    extra: Mapping[str, Any] = {}
-    """Fields of the request that hold the output's length and keep the cache out."""
-    chat: bool = False
-    """Engines without completions of token ids are asked by chat, with words."""
 
 
 def run_cell(target: Target, cell: Cell) -> tuple[Request, ...]:

@@ -4,7 +4,9 @@ Times are seconds of one clock, which starts with the cell's schedule; warm-up r
 earlier clock of their own.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from linkbound.evidence.types import Reason
 from linkbound.values import Value
@@ -83,6 +85,18 @@ class Cell(Value, frozen=True, kw_only=True):
         if self.arrival is Arrival.TRACE:
             return f"trace of {self.requests}"
         return f"{self.rate_per_s:g}/s {self.arrival}"
+
+
+class Target(Value, frozen=True, kw_only=True):
+    """Where to send, and how this engine wants to be asked."""
+
+    urls: tuple[str, ...]
+    """One base address a replica, without a trailing slash."""
+    model: str
+    extra: Mapping[str, Any] = {}
+    """Fields of the request that hold the output's length and keep the cache out."""
+    chat: bool = False
+    """Engines without completions of token ids are asked by chat, with words."""
 
 
 class Chunk(Value, frozen=True, kw_only=True, array_like=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from linkbound.errors import InputError
 from linkbound.evidence.types import Reason
-from linkbound.serve.load import Target
+from linkbound.serve.load_types import Target
 from linkbound.serve.outputs import Output, parse_output
 
 PROMPT_TOKENS = 64

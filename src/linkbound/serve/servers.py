@@ -13,7 +13,7 @@ from linkbound.evidence.types import Reason
 from linkbound.serve.contenders import Contender, ServeRun
 from linkbound.serve.engines import ENGINES
 from linkbound.serve.engines.types import ServerPlan
-from linkbound.serve.load import Target
+from linkbound.serve.load_types import Target
 from linkbound.serve.process import Launch, ServerProcess, free_port
 from linkbound.splits.types import Split
 
