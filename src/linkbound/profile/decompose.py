@@ -92,8 +92,9 @@ def mean_parts(rows: Sequence[RankStep]) -> Parts | None:
 def wire_times(timelines: Sequence[Timeline]) -> tuple[Wire, ...]:
     """Operations and sizes of the calls that every rank shows, with their time on the wire."""
     sums: dict[tuple[str, int | None], list[float]] = defaultdict(list)
-    for step in range(min((len(one.steps) for one in timelines), default=0)):
-        calls = [_calls(_by_step(one)[step]) for one in timelines]
+    per_rank = [_by_step(one) for one in timelines]
+    for step in range(min(map(len, per_rank), default=0)):
+        calls = [_calls(intervals[step]) for intervals in per_rank]
         for key, members in _matched(calls, timelines).items():
             for same in zip(*(calls[at][key] for at in members), strict=True):
                 shortest = min(one.end_s - one.start_s for one in same)
