@@ -117,7 +117,6 @@ class FakeCuda:
                 uuid=uuid_of(n),
                 multiprocessors=4,
                 l2_bytes=1 << 20,
-                memory_bytes=1 << 34,
             )
             for n in range(self.count)
         )

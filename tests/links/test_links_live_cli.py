@@ -63,7 +63,7 @@ def test_a_quick_run_prints_matrices_and_fills_the_study(
     path = tmp_path / "x.linkbound"
     assert main.run([*QUICK, "-C", str(path)]) == 0
     out, err = capsys.readouterr()
-    assert "GPU(row) -> GPU(column), ce_push, P2P on, 64 MiB, median GB/s  (n=10" in out
+    assert "GPU(row) -> GPU(column), ce_push, P2P on, 64 MiB, median GB/s  (n=" in out
     assert "GPU0      -  99.26" in out
     assert "flag ping-pong, half a lap" in out
     assert "\x1b" not in out + err
@@ -86,7 +86,7 @@ def test_a_quick_run_prints_matrices_and_fills_the_study(
     assert push.points[0].time_s == pytest.approx(
         fake_cuda.DIRECT_LATENCY_S + 4096 / fake_cuda.DIRECT_BYTES_PER_S, rel=1e-6
     )
-    assert all(point.wrong == 0 and point.n == 10 for point in push.points)
+    assert all(point.wrong == 0 and (point.n or 0) >= 3 for point in push.points)
     sustained = [rate for rate in rates if rate.method == "linkbound links ce_push"]
     assert {(one.src, one.dst) for one in sustained} == {("GPU0", "GPU1"), ("GPU1", "GPU0")}
     assert {one.method for one in latencies} >= {"linkbound links pointer chase, 128 B stride"}

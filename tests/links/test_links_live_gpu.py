@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         env=job_environment(),
         timeout=300,
         check=False,
-        cwd=Path(__file__).parent,
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]

@@ -262,8 +262,11 @@ def test_jobs_are_one_an_arm_with_the_processors_of_each_node() -> None:
 
 
 def test_nodes_without_processors_are_left_out() -> None:
-    assert numa_nodes(Machine(sources=(), numa_nodes=(NumaNode(index=1),))) == (None,)
-    assert numa_nodes(eight_gpus()) == (0, 1)
+    bare = Machine(sources=(), numa_nodes=(NumaNode(index=1),))
+    assert numa_nodes(bare, frozenset({0})) == (None,)
+    assert numa_nodes(eight_gpus(), frozenset(range(8))) == (0, 1)
+    # A process that is held on one node cannot place pages on the other by touching them.
+    assert numa_nodes(eight_gpus(), frozenset({4, 5})) == (1,)
 
 
 def test_hosts_without_a_pair_have_nothing_to_measure() -> None:

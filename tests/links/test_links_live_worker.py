@@ -216,7 +216,7 @@ def test_counters_are_read_around_a_known_number_of_bytes(run: Run) -> None:
 def test_a_throttled_gpu_flags_its_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_SLOW_GPU", fake_cuda.uuid_of(1))
     _, lines = run((one(CellKind.CURVE, Method.CE_PUSH),))
-    assert rows_of(lines)[0].flags == (Flag.THROTTLED,)
+    assert rows_of(lines)[0].flags == (Flag.THROTTLED, Flag.CACHED)
 
 
 def every_cell(method: Method) -> tuple[tuple[Cell, ...], Arm]:

@@ -26,7 +26,6 @@ class DeviceFacts(Value, frozen=True, kw_only=True):
     """`GPU-...`, as NVML prints it."""
     multiprocessors: int
     l2_bytes: int
-    memory_bytes: int
 
 
 class Stream(Value, frozen=True, kw_only=True):

@@ -151,7 +151,6 @@ class DriverCuda:
             uuid="GPU-" + "-".join(cuts),
             multiprocessors=self._attribute(ordinal, "MULTIPROCESSOR_COUNT"),
             l2_bytes=self._attribute(ordinal, "L2_CACHE_SIZE"),
-            memory_bytes=int(self._call("cuDeviceTotalMem", device)[0]),
         )
 
     def _attribute(self, ordinal: int, name: str) -> int:

@@ -1,5 +1,6 @@
 """From a machine and what the user asked for to the jobs of a sweep, or why there are none (L1)."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 from linkbound.errors import NothingToMeasure, UsageError
@@ -76,7 +77,7 @@ def to_scope(asked: Asked, machine: Machine, labels: Sequence[str]) -> Scope:
         sizes=_sizes(asked) if ranged else QUICK_SIZES if asked.quick else DEFAULT_SIZES,
         quick=asked.quick,
         both_ways_at_all_sizes=ranged,
-        nodes=numa_nodes(machine),
+        nodes=numa_nodes(machine, frozenset(os.sched_getaffinity(0))),
     )
 
 
@@ -139,9 +140,16 @@ def _sizes(asked: Asked) -> tuple[int, ...]:
     return size_range(begin, end, asked.factor)
 
 
-def numa_nodes(machine: Machine) -> tuple[int | None, ...]:
-    """Nodes with processors, for host buffers; None alone where there is nothing to choose."""
-    nodes = tuple(node.index for node in machine.numa_nodes if node.cpus)
+def numa_nodes(machine: Machine, usable: frozenset[int]) -> tuple[int | None, ...]:
+    """Nodes on whose processors this process may run, for host buffers; None where none is known.
+
+    A node without such a processor cannot be chosen by first touch.
+    """
+    nodes = tuple(
+        node.index
+        for node in machine.numa_nodes
+        if usable & (cpus_of_list(node.cpus or "") or frozenset())
+    )
     return nodes or (None,)
 
 

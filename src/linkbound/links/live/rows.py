@@ -34,7 +34,7 @@ class Flag(StrEnum):
     GATE_TIMEOUT = "gate_timeout"
     """A gate ended by its own limit: such samples are left out, and this says that there were."""
     CACHED = "cached"
-    """The buffer fits the L2: the rate may be the cache's."""
+    """The buffer fits the L2 of its GPU, and repeated calls use the same one."""
 
 
 class LinkRow(Value, frozen=True, kw_only=True):

@@ -95,8 +95,11 @@ class Station:
             times = self.bench.time([task], [calls], warm_up=warm_up)
             return None if times is None else times.members_s[0] / calls
 
+        fields = self.sampled(cell, take)
+        if self._fits_cache(cell):
+            fields["flags"] = (*fields["flags"], Flag.CACHED)
         timer = "gate+events" if task.gated else "events"
-        return {**self.sampled(cell, take), "calls": calls, "timer": timer}
+        return {**fields, "calls": calls, "timer": timer}
 
     def counters(self, cell: Cell) -> dict[str, int]:
         """The byte counters of the cell's GPUs, by label."""
@@ -112,6 +115,19 @@ class Station:
             for label in self._gpus(cell)
             for name, rate in self.state.pcie_bytes_per_s(self.bench.facts[label].uuid).items()
         }
+
+    def readings(self, cell: Cell) -> dict[str, str]:
+        """Clocks, temperature, power and PCIe link of the cell's GPUs, by label."""
+        return {
+            f"{label} {name}": value
+            for label in self._gpus(cell)
+            for name, value in self.state.readings(self.bench.facts[label].uuid).items()
+        }
+
+    def _fits_cache(self, cell: Cell) -> bool:
+        """Whether both ends of a copy stay in the L2 of their GPU from call to call."""
+        caches = [self.bench.facts[label].l2_bytes for label in self._gpus(cell)]
+        return cell.size_bytes <= min(caches)
 
     def _slowing(self, cell: Cell) -> Mapping[str, tuple[str, ...]]:
         found = {gpu: self.state.slowing(self.bench.facts[gpu].uuid) for gpu in self._gpus(cell)}
