@@ -120,7 +120,7 @@ def measure(
 ) -> None:
     """Sweep into the study, print, and raise what was found."""
     from linkbound.evidence.study import Study
-    from linkbound.links.live.matrices import render_findings, render_links
+    from linkbound.links.live.matrices import render_links
     from linkbound.links.live.records import (
         append_cell,
         append_finding,
@@ -147,13 +147,19 @@ def measure(
             shown.end()
         for finding in swept.findings:
             append_finding(study, origin, finding, swept.log)
-    rows = [one.row for one in kept]
     if as_json:
         click.echo(json.dumps(document(kept, swept, origin), indent=2, allow_nan=False))
     else:
-        labels = [gpu.label for gpu in jobs[0].gpus] if jobs else []
-        click.echo(render_links(rows, labels), nl=False)
-    click.echo(f"{len(rows)} rows in {path}; look: linkbound show -C {path}", err=True)
+        labels = [gpu.label for job in jobs[:1] for gpu in job.gpus]
+        click.echo(render_links([one.row for one in kept], labels), nl=False)
+    click.echo(f"{len(kept)} rows in {path}; look: linkbound show -C {path}", err=True)
+    raise_found(kept, swept, path)
+
+
+def raise_found(kept: "list[Kept]", swept: "Swept", path: Path) -> None:
+    """Raises CorruptionFound after findings, LinkboundError where nothing has a time."""
+    from linkbound.links.live.matrices import render_findings
+
     if swept.findings:
         click.echo(render_findings(swept.findings), err=True)
         codes = ", ".join(dict.fromkeys(finding.code for finding in swept.findings))
@@ -162,7 +168,7 @@ def measure(
             why="Paths that failed have no speed.",
             hint="Each finding above says what to do.",
         )
-    if not any(row.samples_s for row in rows):
+    if not any(one.row.samples_s for one in kept):
         raise LinkboundError(
             "Nothing could be timed.",
             why="Every row says why.",

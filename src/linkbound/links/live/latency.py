@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from linkbound.evidence.types import Reason
+from linkbound.links.live.bench import Bench
 from linkbound.links.live.cell import Cell
+from linkbound.links.live.cuda import Stream
 from linkbound.links.live.rows import LinkRow
 from linkbound.links.live.speeds import checked_row
 from linkbound.links.live.station import Station
@@ -154,51 +156,55 @@ def pingpong(station: Station, cell: Cell) -> Iterator[LinkRow]:
 
 def launch_costs(station: Station, cell: Cell) -> Iterator[LinkRow]:
     """Empty kernels, a wait across GPUs, and waiting for a stream: each a figure of its own."""
-    bench, cuda = station.bench, station.bench.cuda
-    here, there = (bench.stream(bench.ordinal(one), 1) for one in (cell.src, cell.dst))
+    cuda = station.bench.cuda
+    here, there = (
+        station.bench.stream(station.bench.ordinal(one), 1) for one in (cell.src, cell.dst)
+    )
 
     def launch() -> None:
         cuda.launch("empty", here, 1, 32)
 
-    def launch_and_wait() -> None:
-        launch()
-        cuda.finish(here)
-
     def wait_idle() -> None:
         cuda.finish(here)
 
+    def launch_and_wait() -> None:
+        launch()
+        wait_idle()
+
     def queue_many() -> float:
         queued_s = host_s(launch, LAUNCH_CALLS)
-        cuda.finish(here)
+        wait_idle()
         return queued_s
-
-    def across() -> float | None:
-        """Marks bounce between two streams of two GPUs, all queued behind a gate."""
-        turn = bench.hold(here)
-        start, end = bench.event(here.device, "start"), bench.event(here.device, "stop")
-        cuda.record(start, here)
-        for _ in range(LAUNCH_CALLS // 2):
-            for one, other in ((here, there), (there, here)):
-                mark = bench.event(one.device, "bounce")
-                cuda.record(mark, one)
-                cuda.wait(other, mark)
-        cuda.record(end, here)
-        bench.release(turn)
-        cuda.finish(here)
-        return None if bench.gate_failed(turn) else cuda.elapsed_s(start, end) / LAUNCH_CALLS
 
     figures: tuple[tuple[str, str, Callable[[], float | None]], ...] = (
         ("empty launch, queueing", "host", queue_many),
         ("empty launch and wait", "host", lambda: host_s(launch_and_wait, LAUNCH_CALLS)),
+        ("stream synchronise, idle", "host", lambda: host_s(wait_idle, LAUNCH_CALLS)),
         (
-            "stream synchronise, idle",
-            "host",
-            lambda: host_s(wait_idle, LAUNCH_CALLS),
+            "event record and wait across GPUs",
+            "gate+events",
+            lambda: _bounce_s(station.bench, here, there),
         ),
-        ("event record and wait across GPUs", "gate+events", across),
     )
     for name, timer, take in figures:
         take()
         fields = station.sampled(cell, take)
         fields |= {"operation": Operation.LATENCY, "implementation": "driver", "method": name}
         yield station.row(cell, **fields, calls=LAUNCH_CALLS, timer=timer)
+
+
+def _bounce_s(bench: Bench, here: Stream, there: Stream) -> float | None:
+    """Seconds of one wait for a mark of another GPU: marks bounce, all queued behind a gate."""
+    cuda = bench.cuda
+    turn = bench.hold(here)
+    start, end = bench.event(here.device, "start"), bench.event(here.device, "stop")
+    cuda.record(start, here)
+    for _ in range(LAUNCH_CALLS // 2):
+        for one, other in ((here, there), (there, here)):
+            mark = bench.event(one.device, "bounce")
+            cuda.record(mark, one)
+            cuda.wait(other, mark)
+    cuda.record(end, here)
+    bench.release(turn)
+    cuda.finish(here)
+    return None if bench.gate_failed(turn) else cuda.elapsed_s(start, end) / LAUNCH_CALLS

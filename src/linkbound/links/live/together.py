@@ -6,13 +6,12 @@ Members of a set get as many calls as last equally long, so that each meets the 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
-
-from msgspec import structs
+from typing import Any
 
 from linkbound.evidence.types import Reason
 from linkbound.links.live.cell import Cell
 from linkbound.links.live.rows import HOST, LinkRow
-from linkbound.links.live.speeds import checked_row, wrong_row
+from linkbound.links.live.speeds import checked_row
 from linkbound.links.live.station import Station, operation_of
 from linkbound.links.live.tasks import METHODS, THREADS, Ends
 
@@ -49,34 +48,38 @@ def together(station: Station, cell: Cell) -> Iterator[LinkRow]:
         return times.window_s
 
     fields = station.sampled(cell, take)
-    for number, (member, one) in enumerate(zip(cell.members, ends, strict=True)):
-        row = station.row(
-            cell,
-            operation=operation_of(member.src, member.dst),
-            implementation=METHODS[member.method].implementation,
-            method=str(member.method),
-            group=(member.src, member.dst),
-            concurrency=cell.name,
-            samples_s=tuple(times[number] / calls[number] for times in members),
-            alone_s=alone_s[number],
-            calls=calls[number],
-            timer="gate+events",
-            flags=fields["flags"],
-        )
-        verdict = station.checker.check(one)
-        if verdict.wrong:
-            yield wrong_row(station, cell, verdict, group=row.group, concurrency=cell.name)
-        else:
-            yield row if row.samples_s else structs.replace(row, reason=fields["reason"])
-    gpus = dict.fromkeys(
-        label for one in cell.members for label in (one.src, one.dst) if label != HOST
-    )
-    yield station.row(
+    for number, one in enumerate(ends):
+        samples_s = tuple(times[number] / calls[number] for times in members)
+        own = {**fields, "samples_s": samples_s, "calls": calls[number]}
+        own["alone_s"] = alone_s[number]
+        yield _member_row(station, cell, number, one, own)
+    yield _total_row(station, cell, sum(calls), fields)
+
+
+def _member_row(
+    station: Station, cell: Cell, number: int, ends: Ends, fields: dict[str, Any]
+) -> LinkRow:
+    member = cell.members[number]
+    fields |= {
+        "operation": operation_of(member.src, member.dst),
+        "implementation": METHODS[member.method].implementation,
+        "method": str(member.method),
+        "group": (member.src, member.dst),
+        "concurrency": cell.name,
+        "timer": "gate+events",
+    }
+    return checked_row(station, cell, (ends,), fields)
+
+
+def _total_row(station: Station, cell: Cell, calls: int, fields: dict[str, Any]) -> LinkRow:
+    """All bytes of the set over the common window."""
+    ends = [label for one in cell.members for label in (one.src, one.dst)]
+    return station.row(
         cell,
         **fields,
-        group=tuple(gpus),
+        group=tuple(dict.fromkeys(label for label in ends if label != HOST)),
         concurrency=f"{cell.name}, total",
-        size_bytes=cell.size_bytes * sum(calls),
+        size_bytes=cell.size_bytes * calls,
         timer="gate+events",
         facts={"members": str(len(cell.members))},
     )
