@@ -188,7 +188,7 @@ def test_events_of_several_engines(data, text, finish, counts):
     event = parse_event(data, "s")
     assert (event.text, event.finish) == (text, finish)
     assert (event.prompt_tokens, event.output_tokens, event.cached_tokens) == counts
-    assert event.belongs_to_answer == bool(text or finish)
+    assert event.has_token == bool(text)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.binary(max_size=80)), max_size=8))
@@ -221,7 +221,7 @@ def test_answer_keeps_reads_and_counts():
         b'"usage":{"completion_tokens":3}}\n\n',
     ]
     answer = read_answer([(1.0, parts[0]), (2.0, parts[1])], "s")
-    assert [(one.at_s, one.read, one.has_text) for one in answer.chunks] == [
+    assert [(one.at_s, one.read, one.has_token) for one in answer.chunks] == [
         (1.0, 0, True),
         (1.0, 0, True),
         (2.0, 1, False),
@@ -231,7 +231,7 @@ def test_answer_keeps_reads_and_counts():
 
 def request(*at_s, **changes):
     chunks = tuple(
-        Chunk(at_s=one, read=n, size_bytes=9, has_text=True) for n, one in enumerate(at_s)
+        Chunk(at_s=one, read=n, size_bytes=9, has_token=True) for n, one in enumerate(at_s)
     )
     plain = {
         "index": 0,
@@ -258,6 +258,16 @@ def test_every_definition():
     assert e2e_s(one) == 3.0
 
 
+def test_ids_say_how_many_tokens_the_first_event_brought():
+    data = b'data: {"choices":[{"text":"","token_ids":[5,6,7],"finish_reason":null}]}\n\n'
+    answer = read_answer([(2.0, data), (4.0, data.replace(b"null", b'"length"'))], "s")
+    assert [(one.has_token, one.tokens) for one in answer.chunks] == [(True, 3), (True, 3)]
+    # 6 tokens, the first 3 at 2 s: 3 more in 2 s.
+    one = request(chunks=answer.chunks, end_s=4.0, used_output_tokens=6)
+    assert tpot_s(one) == pytest.approx(2 / 3)
+    assert ttft_from_send_s(one) == 0.5
+
+
 def test_what_is_missing_is_none():
     empty = request(error=Reason(code="refused", text="x"), used_output_tokens=None, sent_s=None)
     assert (ttft_from_schedule_s(empty), ttft_from_send_s(empty)) == (None, None)
@@ -266,8 +276,8 @@ def test_what_is_missing_is_none():
 
 
 def test_opening_without_text_does_not_stop_the_clock():
-    opening = Chunk(at_s=1.6, read=0, size_bytes=9, has_text=False)
-    text = Chunk(at_s=2.0, read=1, size_bytes=9, has_text=True)
+    opening = Chunk(at_s=1.6, read=0, size_bytes=9, has_token=False)
+    text = Chunk(at_s=2.0, read=1, size_bytes=9, has_token=True)
     assert ttft_from_send_s(request(chunks=(opening, text), end_s=2.0)) == 0.5
 
 

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from linkbound.errors import InputError
 from linkbound.evidence.types import Failed, Measured, Reason, Severity
-from linkbound.serve.compare_runs import differences_of, rows_of
+from linkbound.serve.compare_runs import differences_of, rows_of, slower_findings
 from linkbound.serve.import_runs import foreign_record, parse_foreign
 from linkbound.serve.latency import summarise
 from linkbound.serve.load_types import Chunk, Request
@@ -96,9 +96,9 @@ def test_any_tree_is_read_or_our_error(tree):
             reader(data, "x")
 
 
-def measured(contender, repeat, seconds, cell="4/s poisson"):
+def measured(contender, repeat, seconds, cell="4/s poisson", gpus=None):
     chunks = tuple(
-        Chunk(at_s=1.0 + n * seconds, read=n, size_bytes=9, has_text=True) for n in range(11)
+        Chunk(at_s=1.0 + n * seconds, read=n, size_bytes=9, has_token=True) for n in range(11)
     )
     one = Request(
         index=0,
@@ -113,7 +113,8 @@ def measured(contender, repeat, seconds, cell="4/s poisson"):
         used_output_tokens=11,
     )
     summary = to_builtins(summarise([one, one]))
-    return load_record(subject(contender, repeat, cell), Measured(values=summary))
+    named = {**subject(contender, repeat, cell), "gpus": gpus}
+    return load_record(named, Measured(values=summary))
 
 
 def subject(contender, repeat, cell="4/s poisson"):
@@ -139,6 +140,22 @@ def test_contenders_are_told_apart_only_without_overlap():
     assert found.told_apart
     near = rows_of([measured("a", 0, 0.1), measured("b", 0, 0.2)])
     assert not any(one.told_apart for one in differences_of(near))
+
+
+def test_more_gpus_that_are_slower_are_a_finding():
+    records = [
+        measured("one GPU", 0, 0.10, gpus=1),
+        measured("tp2 staged", 0, 0.14, gpus=2),
+        measured("tp2 staged", 1, 0.16, gpus=2),
+        measured("one GPU", 1, 0.11, gpus=1),
+    ]
+    (finding,) = slower_findings(rows_of(records))
+    assert finding.code == "more-gpus-slower"
+    assert "tp2 staged takes 1.29 times as long as one GPU" in finding.seen
+    assert set(finding.record_ids) == {record.id for record in records}
+    assert slower_findings(rows_of(records[:2])) == ()
+    other_way = [measured("one GPU", n, 0.2, gpus=1) for n in (0, 1)]
+    assert slower_findings(rows_of([*other_way, *records[1:3]])) == ()
 
 
 def test_failed_repeats_stay_visible():

@@ -10,6 +10,8 @@ from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
 from linkbound.errors import InputError, LinkboundError, UsageError
 
 if TYPE_CHECKING:
+    from linkbound.evidence.study import Study
+    from linkbound.evidence.types import Finding
     from linkbound.serve.compare_runs import Difference, Row
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.engines.types import Engine
@@ -244,8 +246,15 @@ def _devices(text: str | None) -> tuple[int, ...]:
 
 
 def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
+    import msgspec
+
     from linkbound.evidence.study import Study
-    from linkbound.serve.compare_runs import comparison_record, differences_of, rows_of
+    from linkbound.serve.compare_runs import (
+        comparison_record,
+        differences_of,
+        rows_of,
+        slower_findings,
+    )
     from linkbound.serve.serving import held_records, run_serving
 
     def say(text: str) -> None:
@@ -253,15 +262,17 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
 
     with Study.open_or_create(path) as study:
         say("client: measuring what it can follow, on a mock server")
+        run = msgspec.structs.replace(run, machine=_machine(study, run))
         run_serving(study, run, _client_limit(run), say)
         rows = rows_of(held_records(study, run))
         differences = differences_of(rows)
+        findings = slower_findings(rows)
         subject = {"engine": run.engine, "model": run.model}
-        record_id = study.append(comparison_record(rows, differences, subject))
+        record_id = study.append(comparison_record(rows, differences, findings, subject))
     if as_json:
-        _show_json(run, rows, differences, record_id)
+        _show_json(run, rows, differences, findings, record_id)
     else:
-        click.echo("\n".join(comparison_lines(rows, differences)))
+        click.echo("\n".join(comparison_lines(rows, differences, findings)))
         click.echo(f"record {record_id[:SHOWN_DIGITS]}")
     click.echo(f"Wrote {path}", err=True)
     if not any(row.figures for row in rows):
@@ -270,6 +281,15 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
             why="Nothing can be compared.",
             hint=f"See why: linkbound show serve.load -C {path}",
         )
+
+
+def _machine(study: "Study", run: "ServeRun") -> str | None:
+    """This host's fingerprint, its map kept in the study; None without GPUs, or for an address."""
+    from linkbound.study.importing import import_topology
+    from linkbound.study.sources import read_host
+
+    host = None if run.urls else read_host()
+    return None if host is None else study.get(import_topology(study, host)).machine
 
 
 def _client_limit(run: "ServeRun") -> "ClientLimit":
@@ -290,6 +310,7 @@ def _show_json(
     run: "ServeRun",
     rows: "tuple[Row, ...]",
     differences: "tuple[Difference, ...]",
+    findings: "tuple[Finding, ...]",
     record_id: str,
 ) -> None:
     import msgspec
@@ -303,5 +324,6 @@ def _show_json(
             "record_id": record_id,
             "rows": msgspec.to_builtins(rows),
             "differences": msgspec.to_builtins(differences),
+            "findings": msgspec.to_builtins(findings),
         }
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from linkbound.cli.studies import printable
 
 if TYPE_CHECKING:
+    from linkbound.evidence.types import Finding
     from linkbound.serve.compare_runs import Difference, Row
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.foreign import ForeignRun
@@ -27,7 +28,11 @@ _FOREIGN = {
 _ABSENT = "none"
 
 
-def comparison_lines(rows: "tuple[Row, ...]", differences: "tuple[Difference, ...]") -> list[str]:
+def comparison_lines(
+    rows: "tuple[Row, ...]",
+    differences: "tuple[Difference, ...]",
+    findings: "tuple[Finding, ...]",
+) -> list[str]:
     """A row for each contender in each cell, then what tells them apart."""
     from linkbound.report.table import render_table
 
@@ -43,6 +48,7 @@ def comparison_lines(rows: "tuple[Row, ...]", differences: "tuple[Difference, ..
             )
     if differences and not any(one.told_apart for one in differences):
         lines.append("No difference is larger than the spread between repeats.")
+    lines += [f"{one.severity}: {one.seen} {one.why} {one.remedy}" for one in findings]
     return lines
 
 

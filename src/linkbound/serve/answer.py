@@ -35,10 +35,15 @@ class _Reading:
             self.fail("engine-error", f"The engine reports {event.error}.")
         self.done |= event.done
         self.finish = event.finish or self.finish
-        if event.belongs_to_answer:
-            has_text = bool(event.text)
+        if event.has_token or event.finish is not None:
             self.chunks.append(
-                Chunk(at_s=at_s, read=read, size_bytes=size_bytes, has_text=has_text)
+                Chunk(
+                    at_s=at_s,
+                    read=read,
+                    size_bytes=size_bytes,
+                    has_token=event.has_token,
+                    tokens=event.tokens,
+                )
             )
         if event.output_tokens is not None:
             self.usage = event
@@ -52,7 +57,7 @@ class _Reading:
             inside = " inside an event" if mid_event else ""
             self.fail("cut-stream", f"The stream ended{inside}, without a last word.")
         # Random weights may answer with bytes that are no text: the counts show that they came.
-        if not any(chunk.has_text for chunk in self.chunks) and not self.usage.output_tokens:
+        if not any(chunk.has_token for chunk in self.chunks) and not self.usage.output_tokens:
             self.fail("no-tokens", "The answer ended without a token.")
 
 

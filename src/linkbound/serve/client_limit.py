@@ -128,7 +128,7 @@ def client_step(requests: Sequence[Request], streams: int) -> ClientStep:
     # A request that failed lost all its chunks; its first token never came.
     added = [value for one in requests if (value := ttft_from_send_s(one)) is not None]
     gaps = [gap for one in requests for gap in chunk_gaps_s(one)]
-    lost = sum(TOKENS - sum(chunk.has_text for chunk in one.chunks) for one in requests)
+    lost = sum(TOKENS - sum(chunk.has_token for chunk in one.chunks) for one in requests)
     added_s, gap_s = median(added), quantile(gaps, 0.99)
     kept_up = (
         added_s is not None

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from linkbound.evidence.stats import median
-from linkbound.evidence.types import Derived, Measured, Record
+from linkbound.evidence.types import Derived, Finding, Level, Measured, Record, Severity
 from linkbound.serve.latency import LoadSummary
 from linkbound.values import Value
 
@@ -29,6 +29,8 @@ class Row(Value, frozen=True, kw_only=True):
     """One contender in one cell."""
 
     contender: str
+    gpus: int | None
+    """None for a server that somebody else started."""
     cell: str
     figures: Mapping[str, Repeated]
     """By name: `output_tokens_per_s`, `ttft_p50_s`, ...; absent where no repeat has it."""
@@ -93,6 +95,7 @@ def _row(contender: str, cell: str, records: Sequence[Record]) -> Row:
                 problems.append(reason.code if reason is not None else "no-figures")
     return Row(
         contender=contender,
+        gpus=records[0].subject.get("gpus"),
         cell=cell,
         figures={
             name: repeated
@@ -150,8 +153,42 @@ def _difference(row: Row, baseline: Row, figure: str) -> Difference:
     )
 
 
+def slower_findings(rows: Sequence[Row]) -> tuple[Finding, ...]:
+    """Where more GPUs made requests slower than fewer did, beyond the spread of repeats (D2)."""
+    return tuple(
+        _slower(more, fewer, found)
+        for more in rows
+        for fewer in rows
+        if more.cell == fewer.cell and (more.gpus or 0) > (fewer.gpus or 0) > 0
+        for found in (_against(more, fewer, "e2e_p50_s"),)
+        if found is not None and found.told_apart and found.ratio > 1
+    )
+
+
+def _against(row: Row, baseline: Row, figure: str) -> Difference | None:
+    held = figure in row.figures and figure in baseline.figures
+    return _difference(row, baseline, figure) if held else None
+
+
+def _slower(more: Row, fewer: Row, found: Difference) -> Finding:
+    return Finding(
+        code="more-gpus-slower",
+        level=Level.SEEN,
+        severity=Severity.WARNING,
+        seen=f"{more.cell}: {more.contender} takes {found.ratio:.2f} times as long as "
+        f"{fewer.contender} ({found.low:.2f} to {found.high:.2f}), with {more.gpus} GPUs "
+        f"instead of {fewer.gpus}.",
+        why="Compute grew, and what crosses between the GPUs cost more than it saved.",
+        remedy=f"Run {fewer.contender}, or look for the crossing: linkbound splits MODEL.",
+        record_ids=tuple(dict.fromkeys((*more.record_ids, *fewer.record_ids))),
+    )
+
+
 def comparison_record(
-    rows: Sequence[Row], differences: Sequence[Difference], subject: Mapping[str, Any]
+    rows: Sequence[Row],
+    differences: Sequence[Difference],
+    findings: Sequence[Finding],
+    subject: Mapping[str, Any],
 ) -> Record:
     """The whole comparison, resting on the records of its cells."""
     parents = tuple(dict.fromkeys(one for row in rows for one in row.record_ids))
@@ -162,6 +199,7 @@ def comparison_record(
             values={
                 "rows": msgspec.to_builtins(tuple(rows)),
                 "differences": msgspec.to_builtins(tuple(differences)),
+                "findings": msgspec.to_builtins(tuple(findings)),
             }
         ),
         method="linkbound.serve.compare_runs",

@@ -64,10 +64,12 @@ def turns(contenders: Sequence[Contender], repeats: int) -> Iterator[tuple[int, 
 def cell_subject(run: ServeRun, contender: Contender, cell: Cell, repeat: int) -> Mapping[str, Any]:
     """The dimensions that name a cell among the records of its kind."""
     return {
+        "machine": run.machine,
         "engine": run.engine,
         "model": run.model,
         "contender": contender.name,
         "split": contender.split.name,
+        "gpus": contender.split.gpus if contender.label is None else None,
         "arm": None if contender.arm is None else contender.arm.value,
         "cell": cell.name,
         "arrival": cell.arrival.value,

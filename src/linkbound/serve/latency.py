@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from linkbound.evidence.stats import quantile, quantile_interval
-from linkbound.serve.load_types import Request, Slo
+from linkbound.serve.load_types import Chunk, Request, Slo
 from linkbound.values import Value
 
 SHARES = (0.5, 0.9, 0.99)
@@ -68,23 +68,26 @@ class LoadSummary(Value, frozen=True, kw_only=True):
 
 def ttft_from_schedule_s(request: Request) -> float | None:
     """From when it was due to the first text: what a user waits."""
-    first = _first_text_s(request)
+    first = _first_token_s(request)
     return None if first is None else first - request.scheduled_s
 
 
 def ttft_from_send_s(request: Request) -> float | None:
     """From when it was sent, connecting included, to the first text."""
-    first = _first_text_s(request)
+    first = _first_token_s(request)
     return None if first is None or request.sent_s is None else first - request.sent_s
 
 
 def tpot_s(request: Request) -> float | None:
-    """(last event - first text) / (tokens by usage - 1), the first text counted as one token."""
-    first = _first_text_s(request)
-    tokens = request.used_output_tokens
-    if first is None or tokens is None or tokens < 2:
+    """(last event - first text) / (tokens by usage - those of the first text).
+
+    Where the engine gives no ids, the first text counts as one token.
+    """
+    first = _first_token(request)
+    if first is None or request.used_output_tokens is None:
         return None
-    return (request.chunks[-1].at_s - first) / (tokens - 1)
+    later = request.used_output_tokens - (first.tokens or 1)
+    return (request.chunks[-1].at_s - first.at_s) / later if later > 0 else None
 
 
 def e2e_s(request: Request) -> float | None:
@@ -94,7 +97,7 @@ def e2e_s(request: Request) -> float | None:
 
 def chunk_gaps_s(request: Request) -> tuple[float, ...]:
     """Times between events with text; a token is one only where the engine sends it alone."""
-    times = [chunk.at_s for chunk in request.chunks if chunk.has_text]
+    times = [chunk.at_s for chunk in request.chunks if chunk.has_token]
     return tuple(later - earlier for earlier, later in pairwise(times))
 
 
@@ -181,15 +184,20 @@ def _over(requests: Iterable[Request], measure: Callable[[Request], float | None
     return spread([value for one in requests if (value := measure(one)) is not None])
 
 
-def _first_text_s(request: Request) -> float | None:
-    return next((chunk.at_s for chunk in request.chunks if chunk.has_text), None)
+def _first_token(request: Request) -> Chunk | None:
+    return next((chunk for chunk in request.chunks if chunk.has_token), None)
+
+
+def _first_token_s(request: Request) -> float | None:
+    first = _first_token(request)
+    return None if first is None else first.at_s
 
 
 def _tokens(request: Request) -> int:
     """By the server's own count; without one, a chunk stands for a token."""
     if request.used_output_tokens is not None:
         return request.used_output_tokens
-    return sum(chunk.has_text for chunk in request.chunks)
+    return sum(chunk.has_token for chunk in request.chunks)
 
 
 def _duration_s(requests: Sequence[Request]) -> float:

@@ -100,13 +100,16 @@ class Target(Value, frozen=True, kw_only=True):
 
 
 class Chunk(Value, frozen=True, kw_only=True, array_like=True):
-    """One event of a stream that belongs to the answer: text, or the word that it is over."""
+    """One event of a stream that belongs to the answer: tokens, or the word that it is over."""
 
     at_s: float
     read: int
     """Number of the network read it came in: events of one read have one time."""
     size_bytes: int
-    has_text: bool
+    has_token: bool
+    """Text, or the ids of tokens that are no text of their own."""
+    tokens: int | None = None
+    """How many, where the engine gives their ids."""
 
 
 class Request(Value, frozen=True, kw_only=True):

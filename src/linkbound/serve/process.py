@@ -20,6 +20,10 @@ LOOPBACK = "127.0.0.1"
 _POLL_S = 0.05
 _PROBE_LIMIT_S = 5.0
 _LAST_WORDS = 2000
+_TELLING = (
+    *("NCCL_", "CUDA_", "NVSHMEM_", "TORCH_", "PYTORCH_", "OMP_", "HF_HUB_", "GGML_", "LLAMA_"),
+    *("VLLM_", "SGLANG_", "TRTLLM_", "TLLM_"),
+)
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -31,6 +35,11 @@ class Launch(Value, frozen=True, kw_only=True):
     """Inherited variables that would decide what the arm decides."""
     files: Mapping[str, str] = {}
     """Path and text of files that the command reads; written before it starts."""
+
+    def told_environment(self) -> dict[str, str]:
+        """What of it can change the engine's behaviour, inherited or set: for the record."""
+        whole = self.whole_environment()
+        return {name: whole[name] for name in sorted(whole) if name.startswith(_TELLING)}
 
     def whole_environment(self) -> dict[str, str]:
         """Everything that the child sees, multicast guards of this process included."""

@@ -50,7 +50,7 @@ def request_rows(requests: Iterable[Request]) -> Samples:
 
 
 def _row(request: Request) -> tuple[float | int | str | None, ...]:
-    first = next((chunk.at_s for chunk in request.chunks if chunk.has_text), None)
+    first = next((chunk.at_s for chunk in request.chunks if chunk.has_token), None)
     return (
         request.index,
         int(request.warm_up),

@@ -148,7 +148,7 @@ class _Turn:
                 else Failed(reason=reason, log=blobs[0] if blobs else None),
                 method="linkbound.serve.process",
                 command=first.argv if first else (),
-                environment=first.environment if first else {},
+                environment=first.told_environment() if first else {},
                 started=datetime.now(UTC).isoformat(timespec="seconds"),
                 duration_s=duration_s,
                 blobs=blobs,

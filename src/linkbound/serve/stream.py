@@ -22,14 +22,19 @@ class StreamEvent(Value, frozen=True, kw_only=True):
     done: bool = False
     """The closing `[DONE]`."""
     text: str = ""
+    tokens: int | None = None
+    """How many tokens it brings, where the engine gives their ids."""
     finish: str | None = None
-    belongs_to_answer: bool = False
-    """It has a choice with text or an end; an opening that only names a role has neither."""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
     error: str | None = None
     """The server's own words, where it reports a failure inside the stream."""
+
+    @property
+    def has_token(self) -> bool:
+        """Text or ids: an opening that only names a role has neither."""
+        return bool(self.text or self.tokens)
 
 
 class SseReader:
@@ -91,6 +96,7 @@ class _Wire(msgspec.Struct):
 
 class _Choice(msgspec.Struct):
     text: str | None = None
+    token_ids: list[int] | None = None
     delta: "_Delta | None" = None
     finish_reason: str | None = None
 
@@ -129,21 +135,18 @@ def parse_event(data: bytes, source: str) -> StreamEvent:
         return StreamEvent(error=json.dumps(wire.error)[:300])
     usage = wire.usage or _Usage()
     details = usage.prompt_tokens_details or _Details()
-    text, finish = _choice(wire.choices)
+    first = wire.choices[0] if wire.choices else _Choice()
     return StreamEvent(
-        text=text,
-        finish=finish,
-        belongs_to_answer=bool(text) or finish is not None,
+        text=_text(first),
+        tokens=None if first.token_ids is None else len(first.token_ids),
+        finish=first.finish_reason,
         prompt_tokens=usage.prompt_tokens,
         output_tokens=usage.completion_tokens,
         cached_tokens=details.cached_tokens,
     )
 
 
-def _choice(choices: list[_Choice] | None) -> tuple[str, str | None]:
-    if not choices:
-        return "", None
-    first = choices[0]
+def _text(choice: _Choice) -> str:
     # Chat streams have a delta, and reasoning models put their first words beside the content.
-    delta = first.delta or _Delta()
-    return first.text or delta.content or delta.reasoning_content or "", first.finish_reason
+    delta = choice.delta or _Delta()
+    return choice.text or delta.content or delta.reasoning_content or ""

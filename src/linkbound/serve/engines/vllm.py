@@ -83,7 +83,8 @@ ENGINE = Engine(
     ready="/health answers 200; the port opens only after the model is loaded, 80 to 95 s for 8B",
     death="/health answers 503 when the engine core is dead; a hang leaves requests unanswered",
     metrics="/metrics",
-    extra={"ignore_eos": True},
+    # Without a tokeniser (dummy weights) the text of every event is empty; ids never are.
+    extra={"ignore_eos": True, "return_token_ids": True},
     fixed_length=True,
     dummy_weights="a folder with config.json alone: --load-format dummy --skip-tokenizer-init "
     "(vocabulary of at least 10,000)",
