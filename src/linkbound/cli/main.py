@@ -55,7 +55,7 @@ def linkbound() -> None:
 def run(arguments: list[str] | None = None, **options: Any) -> int:
     """Run one command line; returns the exit code (docs/interface: 0 done, 2 usage, ...)."""
     try:
-        outcome = linkbound.main(arguments, standalone_mode=False, **options)
+        outcome = linkbound.main(arguments, prog_name="linkbound", standalone_mode=False, **options)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Abort:
         return _report(Interrupted("Stopped.", hint="What was measured is kept; run again."))
