@@ -16,9 +16,9 @@ from linkbound.links.live.collective_layout import Expectation, element, expecte
 from linkbound.links.live.nccl_library import NcclError
 from linkbound.links.live.rows import LinkRow
 
-LATENCY_S = 2e-4
+LATENCY_S = 3e-4
 BYTES_PER_S = 100e9
-WAIT_S = 5.0
+WAIT_S = 30.0
 LARGEST = 3e38
 
 
@@ -50,6 +50,7 @@ class Fabric:
         self.rows: list[LinkRow] = []
         self.begun: list[str] = []
         self.spoil: Callable[[str, int], bool] = lambda _operation, _call: False
+        self.work_lasts_s = 5.0
         self.refuse: str | None = None
         self.devices: list[FakeDevice] = []
 
@@ -82,12 +83,15 @@ class FakeDevice:
     def __init__(self, fabric: Fabric, number: int) -> None:
         self.fabric = fabric
         self.ordinal = number
+        self.owner = threading.get_ident()
         self.stream = number
         self.now_s = 0.0
         self.events: list[float] = []
         self.captured: list[Callable[[], None]] | None = None
         self.graphs: list[list[Callable[[], None]]] = []
         self.kernels: list[tuple[str, Mapping[str, int]]] = []
+        self.work_until_s: float | None = None
+        self.worked = 0
         self._next = (number + 1) << 40
         with fabric.lock:
             fabric.devices.append(self)
@@ -139,7 +143,8 @@ class FakeDevice:
         return len(self.graphs) - 1
 
     def graph(self, captured: int) -> tuple[int, int]:
-        assert not any(each.captured for each in self.fabric.devices), "a capture is still open"
+        mine = [each for each in self.fabric.devices if each.owner == self.owner]
+        assert all(each.captured is None for each in mine), "a capture is still open"
         return captured, captured
 
     def launch_graph(self, graph: tuple[int, int]) -> None:
@@ -172,6 +177,18 @@ class FakeDevice:
         if work is not None:
             return lambda: self.do(lambda: work(*(each.value for each in arguments)))
         return lambda: self.do(lambda: self._reduce(name, arguments))
+
+    def start_work(self) -> None:
+        assert self.work_until_s is None
+        self.work_until_s = self.now_s + self.fabric.work_lasts_s
+        self.worked += 1
+
+    def still_works(self) -> bool:
+        assert self.work_until_s is not None
+        return self.now_s < self.work_until_s
+
+    def finish_work(self) -> None:
+        self.work_until_s = None
 
     def export_memory(self, pointer: int) -> bytes:
         return pointer.to_bytes(64, "little")

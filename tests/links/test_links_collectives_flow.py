@@ -71,7 +71,7 @@ def run(job: CollectiveJob, arrange: Callable[[Fabric], None] = lambda _: None) 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_every_operation_is_verified_and_timed(ranks: int) -> None:
-    job = job_of(ranks, sizes_bytes=(96, 192))
+    job = job_of(ranks, sizes_bytes=(96, 192), samples=3)
     rows = run(job).rows
     assert all(row.wrong == 0 and row.reason is None for row in rows)
     # 6 operations x 2 sizes x 2 launches out of place, 4 of them in place too.
@@ -142,7 +142,8 @@ def test_own_kernels_take_what_they_can(ranks: int) -> None:
         ranks,
         family=Family.OWN,
         operations=(Operation.ALL_REDUCE,),
-        sizes_bytes=(16, 72, 1024),
+        sizes_bytes=(16, 72, 512),
+        samples=3,
         placements=(Placement.OUT_OF_PLACE,),
     )
     fabric = run(job)
@@ -152,5 +153,25 @@ def test_own_kernels_take_what_they_can(ranks: int) -> None:
     assert (push, 72) in done
     assert (f"{push}, launches apart", 72) in done
     assert (pull, 72) not in done
-    assert {(pull, 16), (pull, 1024), ("two_shot all_reduce bfloat16, pull", 1024)} <= done
+    assert {(pull, 16), (pull, 512), ("two_shot all_reduce bfloat16, pull", 512)} <= done
     assert {row.implementation for row in fabric.rows} == {"one_shot", "two_shot"}
+
+
+@pytest.mark.parametrize(("lasts_s", "ended"), [(5.0, False), (1e-3, True)])
+def test_all_reduce_beside_work(lasts_s: float, ended: bool) -> None:
+    def arrange(fabric: Fabric) -> None:
+        fabric.work_lasts_s = lasts_s
+
+    job = job_of(operations=(Operation.ALL_REDUCE,), launches=(Launch.GRAPH,), work=True)
+    fabric = run(job, arrange)
+    assert all(device.worked == len(fabric.rows) for device in fabric.devices)
+    for row in fabric.rows:
+        assert row.concurrency == "while all GPUs do fma work"
+        assert bool(row.samples_s) is not ended
+        assert (row.reason is not None and row.reason.code == "work-ended") is ended
+
+
+def test_work_is_not_started_unasked() -> None:
+    fabric = run(job_of(operations=(Operation.ALL_REDUCE,)))
+    assert [device.worked for device in fabric.devices] == [0, 0]
+    assert {row.concurrency for row in fabric.rows} == {"alone"}

@@ -10,7 +10,7 @@ from linkbound.links.live.allreduce_own import PUSH, PUSH_APART
 from linkbound.links.live.collective_plan import OPERATIONS, plan_collectives
 from linkbound.links.live.collective_rows import busbw_bytes_per_s
 from linkbound.links.live.collective_run import CollectiveResult, run_one
-from linkbound.links.live.collective_types import Family, Processes
+from linkbound.links.live.collective_types import CollectiveJob, Family, Placement, Processes
 from linkbound.links.live.jobs import End
 from linkbound.links.live.rows import LinkRow
 from linkbound.links.types import Arm, Launch, Operation
@@ -113,3 +113,22 @@ def test_arm_on_another_path_gives_no_number(
     assert all(row.samples_s == () and row.wrong == 0 for row in result.rows)
     assert {row.reason.code for row in result.rows if row.reason} == {"transport-contradicts-arm"}
     assert [finding.code for finding in result.findings] == ["transport-contradicts-arm"]
+
+
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_own_kernels_of_more_ranks_than_gpus_are_right(machine: Machine, ranks: int) -> None:
+    # Ranks that share a GPU take turns of some milliseconds: right, if slow.
+    names = [gpu.bus_id or str(number) for number, gpu in enumerate(machine.gpus[:2])]
+    job = CollectiveJob(
+        family=Family.OWN,
+        group=tuple(f"R{rank}" for rank in range(ranks)),
+        devices=tuple(names[rank % 2] for rank in range(ranks)),
+        arm=Arm.P2P,
+        sizes_bytes=(8192, 65536),
+        samples=3,
+        placements=(Placement.OUT_OF_PLACE,),
+    )
+    result = run_one(job)
+    assert result.end is End.DONE, result.findings
+    assert len(result.rows) == 2 * 4 * 2
+    assert all(row.wrong == 0 and row.samples_s for row in result.rows)

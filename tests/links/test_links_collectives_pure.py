@@ -218,6 +218,25 @@ def test_plan_joins_p2p_and_nccl_and_leaves_own_kernels_to_p2p() -> None:
     assert jobs[3].operations == (Operation.ALL_REDUCE,)
 
 
+def test_plan_beside_work() -> None:
+    jobs = plan_collectives(
+        machine_of(2), [("GPU0", "GPU1")], [Arm.P2P], [8, 64, 512, 4096], work=True, control=False
+    )
+    beside = [job for job in jobs if job.work]
+    assert [job.family for job in beside] == [Family.NCCL, Family.OWN]
+    assert all(job.operations == (Operation.ALL_REDUCE,) for job in beside)
+    assert all(job.sizes_bytes == (8, 64, 4096) for job in beside)
+    assert all(job.placements == (Placement.OUT_OF_PLACE,) for job in beside)
+
+
+def test_torch_runs_where_it_is_named() -> None:
+    machine, group = machine_of(2), [("GPU0", "GPU1")]
+    plain = plan_collectives(machine, group, [Arm.P2P], [64])
+    assert Family.TORCH not in {job.family for job in plain}
+    named = plan_collectives(machine, group, [Arm.P2P, Arm.STAGED], [64], families=(Family.TORCH,))
+    assert [(job.family, job.arm) for job in named] == [(Family.TORCH, Arm.P2P)]
+
+
 def test_plan_of_several_groups() -> None:
     jobs = plan_collectives(
         machine_of(8),

@@ -8,9 +8,9 @@ import ctypes
 from collections.abc import Sequence
 
 from linkbound.links.live.collective_buffers import RankBuffers
-from linkbound.links.live.collective_device import Argument
 from linkbound.links.live.collective_exchange import Exchange
 from linkbound.links.live.collective_layout import chain_doublings
+from linkbound.links.live.collective_seam import Argument
 from linkbound.links.live.collective_types import Cell, Placement
 from linkbound.links.live.cuda import CudaError
 from linkbound.links.live.nccl_library import Call

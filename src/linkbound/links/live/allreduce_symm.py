@@ -5,7 +5,6 @@ NVLink multicast stays off (TORCH_SYMM_MEM_DISABLE_MULTICAST).
 """
 
 import importlib
-import importlib.util
 import os
 import shutil
 import tempfile
@@ -25,11 +24,6 @@ WAYS = (("one_shot", VARIANT), ("two_shot", VARIANT))
 GUARD = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
 _ALIGNED_BYTES = 16
 _ELEMENT_BYTES = 2
-
-
-def torch_is_installed() -> bool:
-    """Whether torch can be imported; nothing of it is loaded."""
-    return importlib.util.find_spec("torch") is not None
 
 
 class SymmCalls:

@@ -6,7 +6,6 @@ Nothing is timed before its result was found right here (L6).
 import ctypes
 from collections.abc import Sequence
 
-from linkbound.links.live.collective_device import Argument, Device
 from linkbound.links.live.collective_layout import (
     Layout,
     expectation,
@@ -14,6 +13,7 @@ from linkbound.links.live.collective_layout import (
     layout,
     modulus,
 )
+from linkbound.links.live.collective_seam import Argument, Device
 from linkbound.links.live.collective_types import DTYPE_BYTES, Cell, Placement
 from linkbound.links.types import Operation
 

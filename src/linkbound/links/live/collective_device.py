@@ -1,84 +1,39 @@
-"""One GPU as the collectives use it: memory, a stream, events, graphs, kernels, IPC (L4).
+"""One GPU through CUDA's driver: what answers at the seam of collectives on a real host (L4).
 
-`Device` is the seam; `CudaDevice` is the real one, on cuda-bindings and NVRTC (extra `gpu`).
+Needs cuda-bindings and NVRTC (extra `gpu`), imported when a device is opened.
 """
 
 import ctypes
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from linkbound.errors import MissingExtra
+from linkbound.links.live.collective_seam import Argument, Graph
 from linkbound.links.live.cuda import CudaError
 from linkbound.links.live.kernels import FOLDER, compiled
 
-Argument = ctypes.c_uint32 | ctypes.c_uint64 | ctypes.Structure
-"""A kernel's argument: its C type is its own."""
-Graph = tuple[int, int]
-"""Handles of the executable graph and of what it was made from."""
-
 _BLOCK_BYTES = 2 * 1024**2
+_NOT_READY = 600
+WORK_KERNEL_S = 50e-6
+"""Length of one kernel of the work: between two of them others find room."""
+WORK_KERNELS = 500
+WORK_GRAPHS = 60
+"""Graphs of so many kernels each: work that nobody ends is over after 1.5 s."""
+_WORK_THREADS = 256
+"""Twice on each multiprocessor: busy, with room left for a collective's blocks."""
 _FIRST_TO_OVERLAP = 9
 """Compute capability from which a launch may overlap the one before (Hopper)."""
 
 
-class Device(Protocol):
-    """All work goes to one stream of the device, in order; only `synchronize` waits."""
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """Work beside the stream: its own stream, the word that ends it, and its kernels."""
 
-    ordinal: int
-    """Its number among the visible devices."""
-    stream: int
-
-    def activate(self) -> None:
-        """Make it the current device of this thread."""
-
-    def allocate(self, size_bytes: int) -> int: ...
-
-    def set_bytes(self, pointer: int, byte: int, size_bytes: int) -> None: ...
-
-    def write(self, pointer: int, data: bytes) -> None: ...
-
-    def read(self, pointer: int, size_bytes: int) -> bytes: ...
-
-    def event(self) -> int: ...
-
-    def record(self, event: int) -> None: ...
-
-    def elapsed_s(self, start: int, end: int) -> float: ...
-
-    def synchronize(self) -> None: ...
-
-    def begin_capture(self) -> None: ...
-
-    def end_capture(self) -> int:
-        """What was captured: not yet launchable, since other devices may still be capturing."""
-
-    def graph(self, captured: int) -> Graph: ...
-
-    def launch_graph(self, graph: Graph) -> None: ...
-
-    def drop_graph(self, graph: Graph) -> None: ...
-
-    def kernel(self, file: str, name: str, defines: Mapping[str, int]) -> int:
-        """A kernel of a source in `links/kernels`, built for this device."""
-
-    def launcher(
-        self,
-        kernel: int,
-        blocks: int,
-        threads: int,
-        arguments: Sequence[Argument],
-        *,
-        overlap: bool = False,
-    ) -> Callable[[], None]:
-        """A call that launches the kernel, all else prepared.
-
-        `overlap`: the launch may begin before the kernel ahead of it ended (PDL).
-        """
-
-    def export_memory(self, pointer: int) -> bytes: ...
-
-    def import_memory(self, handle: bytes) -> int: ...
+    stream: Any
+    words: int
+    graph: Any
 
 
 class CudaDevice:
@@ -89,12 +44,15 @@ class CudaDevice:
         self._start()
         self._device = self._call(*_lookup(name))
         self.ordinal = int(self._device)
-        self._capability = self._read_capability()
+        self._capability = tuple(
+            self._attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR")
+        )
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
         self.activate()
         self._modules: dict[tuple[str, tuple[tuple[str, int], ...]], Any] = {}
         self._handles: list[Any] = []
         self._kept_alive: list[object] = []
+        self._work: _Work | None = None
         self._stream = self._call("cuStreamCreate", 1)  # 1: does not wait for the default stream
         self.stream = int(self._stream)
 
@@ -167,10 +125,22 @@ class CudaDevice:
         *,
         overlap: bool = False,
     ) -> Callable[[], None]:
+        return self._launcher(self._stream, kernel, blocks, threads, arguments, overlap=overlap)
+
+    def _launcher(
+        self,
+        stream: Any,
+        kernel: int,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Argument],
+        *,
+        overlap: bool = False,
+    ) -> Callable[[], None]:
         config = self._driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.hStream = self._stream
+        config.hStream = stream
         if overlap and self._capability[0] >= _FIRST_TO_OVERLAP:
             config.attrs = [self._overlap()]
             config.numAttrs = 1
@@ -179,6 +149,23 @@ class CudaDevice:
         function = self._handles[kernel]
         self._kept_alive.append((arguments, places))
         return lambda: self._call("cuLaunchKernelEx", config, function, address, 0)
+
+    def start_work(self) -> None:
+        self._work = self._work or self._prepared_work()
+        self._call("cuMemsetD32Async", self._work.words, 0, 1, self._work.stream)
+        for _ in range(WORK_GRAPHS):
+            self._call("cuGraphLaunch", self._work.graph, self._work.stream)
+
+    def still_works(self) -> bool:
+        if self._work is None:
+            return False
+        (code,) = self._driver.cuStreamQuery(self._work.stream)
+        return int(code) == _NOT_READY
+
+    def finish_work(self) -> None:
+        if self._work is not None:
+            self._call("cuMemsetD32Async", self._work.words, 1, 1, self._stream)
+            self._call("cuStreamSynchronize", self._work.stream)
 
     def export_memory(self, pointer: int) -> bytes:
         return bytes(self._call("cuIpcGetMemHandle", pointer).reserved)
@@ -195,16 +182,23 @@ class CudaDevice:
         attribute.value.programmaticStreamSerializationAllowed = 1
         return attribute
 
-    def _read_capability(self) -> tuple[int, int]:
-        kinds = self._driver.CUdevice_attribute
-        major, minor = (
-            int(self._call("cuDeviceGetAttribute", getattr(kinds, kind), self._device))
-            for kind in (
-                "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR",
-                "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR",
-            )
-        )
-        return major, minor
+    def _prepared_work(self) -> _Work:
+        stream = self._call("cuStreamCreate", 1)
+        kernel = self.kernel("allreduce_work.cu", "collective_work", {"COLLECTIVE_WORK": 1})
+        words = self.allocate(8)
+        arguments = (ctypes.c_uint64(round(WORK_KERNEL_S * 1e9)), ctypes.c_uint64(words))
+        blocks = 2 * self._attribute("MULTIPROCESSOR_COUNT")
+        launch = self._launcher(stream, kernel, blocks, _WORK_THREADS, arguments)
+        mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._call("cuStreamBeginCapture", stream, mode)
+        for _ in range(WORK_KERNELS):
+            launch()
+        graph = self._call("cuGraphInstantiate", self._call("cuStreamEndCapture", stream), 0)
+        return _Work(stream=stream, words=words, graph=graph)
+
+    def _attribute(self, name: str) -> int:
+        kind = getattr(self._driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self._call("cuDeviceGetAttribute", kind, self._device))
 
     def _start(self) -> None:
         try:

@@ -10,8 +10,8 @@ from statistics import fmean, pstdev
 from typing import Protocol
 
 from linkbound.links.live.collective_buffers import RankBuffers
-from linkbound.links.live.collective_device import Graph
 from linkbound.links.live.collective_exchange import Exchange
+from linkbound.links.live.collective_seam import Graph
 from linkbound.links.live.collective_types import Cell, CollectiveJob, RankReport
 from linkbound.links.types import Launch
 
@@ -60,6 +60,7 @@ class Work:
         self._ranks = ranks
         self._calls = calls
         self._exchange = exchange
+        self._work_ended = False
         self._events = [
             [each.device.event() for _ in range(job.samples + 1)] for each in self._each()
         ]
@@ -74,10 +75,15 @@ class Work:
         calls = self._calls.most_calls(calls_of(call_s))
         with self._launchable(cell, calls) as batch:
             samples = self._samples(batch, calls, calls * call_s)
+            ended = any(self._exchange.all(self._work_ended))
             # Once more, on fresh data, by the very thing that was timed.
             after = self._verify(cell, seed + 1, batch, calls)
         return RankReport(
-            samples_s=samples, calls=calls, wrong=after.wrong, wrong_at_bytes=after.wrong_at_bytes
+            samples_s=samples,
+            calls=calls,
+            work_ended=ended,
+            wrong=after.wrong,
+            wrong_at_bytes=after.wrong_at_bytes,
         )
 
     @contextmanager
@@ -137,11 +143,28 @@ class Work:
     def _samples(self, batch: Batch, calls: int, sample_s: float) -> tuple[float, ...]:
         """Seconds of one call, a sample a batch: the mean over all ranks, as nccl-tests."""
         samples: list[float] = []
+        self._work_ended = False
         number = first_samples(self._job, sample_s)
         while number:
-            samples += self._taken(batch, calls, number)
+            with self._working():
+                samples += self._taken(batch, calls, number)
             number = more_samples(self._job, samples, sample_s)
         return tuple(samples)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Work on every GPU while samples are taken, where the job asks for it."""
+        if not self._job.work:
+            yield
+            return
+        for each in self._each():
+            each.device.start_work()
+        # No rank's first call may find the GPU of another idle.
+        self._exchange.all(None)
+        yield
+        for each in self._each():
+            self._work_ended |= not each.device.still_works()
+            each.device.finish_work()
 
     def _taken(self, batch: Batch, calls: int, number: int) -> list[float]:
         batch()  # lines up the ranks: the first mark follows it

@@ -6,7 +6,8 @@ Arms follow each other family by family, so that drift of the machine does not l
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from linkbound.links.live.allreduce_symm import torch_is_installed
+from msgspec import structs
+
 from linkbound.links.live.collective_types import CollectiveJob, Family, Placement, Processes
 from linkbound.links.types import Arm, Launch, Operation
 from linkbound.topology.types import Gpu, Machine
@@ -32,16 +33,16 @@ def plan_collectives(
     launches: Sequence[Launch] = (Launch.EAGER, Launch.GRAPH),
     *,
     operations: Sequence[Operation] = OPERATIONS,
-    families: Sequence[Family] | None = None,
+    families: Sequence[Family] = (Family.NCCL, Family.OWN),
     control: bool = True,
+    work: bool = False,
 ) -> tuple[CollectiveJob, ...]:
-    """Jobs for each group of GPU labels; `control` adds NCCL in one process at a few sizes, where
-    that changes the path.
+    """Jobs for each group of GPU labels.
 
-    All families that are installed run, unless some are named. `p2p` and `nccl` open the same
-    paths to NCCL: they are one job, of arm `p2p`.
+    `control` adds NCCL in one process at a few sizes, where that changes the path; `work` adds
+    all-reduces while arithmetic keeps the GPUs busy. torch's family starts slowly and runs only
+    where it is named. `p2p` and `nccl` open the same paths to NCCL: they are one job, of arm `p2p`.
     """
-    families = installed_families() if families is None else families
     wanted = dict.fromkeys(Arm.P2P if arm is Arm.NCCL else arm for arm in arms)
     jobs = []
     for group, family, arm in product(groups, families, wanted):
@@ -60,12 +61,19 @@ def plan_collectives(
                 [each for each in operations if each is Operation.ALL_REDUCE],
                 Processes.ONE_FOR_ALL,
             )
+    if work:
+        jobs += [
+            structs.replace(
+                job,
+                operations=(Operation.ALL_REDUCE,),
+                placements=(Placement.OUT_OF_PLACE,),
+                sizes_bytes=control_sizes(job.sizes_bytes),
+                work=True,
+            )
+            for job in jobs
+            if Operation.ALL_REDUCE in job.operations and job.processes is Processes.ONE_A_GPU
+        ]
     return tuple(jobs)
-
-
-def installed_families() -> tuple[Family, ...]:
-    """NCCL and our own kernels, and torch's where torch is."""
-    return tuple(each for each in Family if each is not Family.TORCH or torch_is_installed())
 
 
 def control_sizes(sizes_bytes: Sequence[int]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from linkbound.links.live import allreduce_own, allreduce_symm
 from linkbound.links.live.allreduce_own import OwnCalls
 from linkbound.links.live.allreduce_symm import SymmCalls
 from linkbound.links.live.collective_buffers import RankBuffers
-from linkbound.links.live.collective_device import CudaDevice, Device
+from linkbound.links.live.collective_device import CudaDevice
 from linkbound.links.live.collective_evidence import (
     Evidence,
     evidence_of,
@@ -26,6 +26,7 @@ from linkbound.links.live.collective_evidence import (
 from linkbound.links.live.collective_exchange import Exchange, PipeExchange
 from linkbound.links.live.collective_measure import Work
 from linkbound.links.live.collective_rows import NCCL_WAYS, cells_of, row_of, title_of
+from linkbound.links.live.collective_seam import Device
 from linkbound.links.live.collective_types import Cell, CollectiveJob, Family, RankReport
 from linkbound.links.live.nccl_calls import NcclCalls
 from linkbound.links.live.nccl_library import Nccl, NcclLibrary

@@ -21,6 +21,7 @@ from linkbound.links.types import Launch, Operation
 
 NCCL_WAYS = (("nccl", ""),)
 """NCCL is one implementation without variants."""
+UNDER_WORK = "while all GPUs do fma work"
 NAMES = {operation: name for name, operation in OPERATIONS.items()}
 """The test of nccl-tests that an operation is."""
 
@@ -116,6 +117,7 @@ def _row(
         group=job.group,
         arm=job.arm,
         launch=cell.launch,
+        concurrency=UNDER_WORK if job.work else "alone",
         size_bytes=sent_bytes(job, cell),
         samples_s=samples,
         calls=report.calls,
@@ -135,6 +137,9 @@ def _row(
 def _reason(report: RankReport) -> Reason | None:
     if report.wrong:
         return Reason(code="wrong-values", text=f"{report.wrong:,} elements were wrong: no time.")
+    if report.work_ended:
+        text = "The work beside ended before the samples did: they say nothing about it."
+        return Reason(code="work-ended", text=text)
     return None
 
 

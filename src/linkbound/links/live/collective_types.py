@@ -51,6 +51,8 @@ class CollectiveJob(Value, frozen=True, kw_only=True):
     launches: tuple[Launch, ...] = (Launch.EAGER, Launch.GRAPH)
     placements: tuple[Placement, ...] = (Placement.OUT_OF_PLACE, Placement.IN_PLACE)
     dtype: str = "bfloat16"
+    work: bool = False
+    """Whether arithmetic keeps every GPU busy while the samples are taken."""
     seed: int = 1
     samples: int = 10
     """Samples of a cell, fewer only where their spread is small already."""
@@ -87,6 +89,8 @@ class RankReport(Value, frozen=True, kw_only=True):
 
     samples_s: tuple[float, ...] = ()
     calls: int = 1
+    work_ended: bool = False
+    """The work beside ended before the samples did."""
     wrong: int | None = None
     """None where nothing was checked."""
     wrong_at_bytes: int | None = None
