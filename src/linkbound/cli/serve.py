@@ -5,22 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linkbound.cli.serve_plan import plan_run, read_file
 from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines
 from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
-from linkbound.errors import InputError, LinkboundError, UsageError
+from linkbound.errors import LinkboundError, UsageError
 
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
     from linkbound.evidence.types import Finding
     from linkbound.serve.compare_runs import Difference, Row
     from linkbound.serve.contenders import ServeRun
-    from linkbound.serve.engines.types import Engine
-    from linkbound.serve.load_types import ClientLimit, TraceEntry
+    from linkbound.serve.load_types import ClientLimit
 
 SCHEMA = "linkbound.serve"
 VERSION = 1
-# A prompt's template and the engine's own tokens come on top of what is asked.
-CONTEXT_MARGIN = 64
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -153,96 +151,24 @@ def command(
             why="Each has an adapter of its own.",
             hint=f"Take one of {', '.join(ENGINES)}.",
         )
-    run = _plan(model, ENGINES[engine_name], asked)
+    run = plan_run(model, ENGINES[engine_name], asked)
     if dry_run:
         click.echo("\n".join(launch_lines(run)))
         return
     _serve(run, path or Path(f"{Path(run.model).stem or 'serve'}.linkbound"), as_json)
 
 
-def _plan(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
-    from linkbound.serve.contenders import ServeRun
-    from linkbound.serve.plan import LoadWords, parse_slo, plan_cells, plan_contenders
-
-    if model is None or engine.starts == bool(asked["urls"]):
-        raise UsageError(
-            "serve needs a MODEL, and an address exactly where the engine is `external`.",
-            why="Other engines are started here, on a port of this host.",
-            hint="Write: linkbound serve MODEL --engine vllm --split tp2 --gpus 0,1 --rate 1,4, "
-            "or: linkbound serve MODEL --engine external --url http://127.0.0.1:8000 --rate 1,4",
-        )
-    names = ("rates", "burstiness", "concurrency", "requests", "vocabulary", "warm_up", "limit_s")
-    words = LoadWords(
-        trace=_read_trace(asked["trace_file"]),
-        prompt_tokens=asked["prompt"],
-        output_tokens=asked["output"],
-        seed=asked["seed"],
-        **{name: asked[name] for name in names},
-    )
-    cells = plan_cells(words)
-    lengths = [(entry.prompt_tokens, entry.output_tokens) for entry in words.trace]
-    lengths.append((words.prompt_tokens, words.output_tokens))
-    rule = engine.rules.max_sequences if engine.rules else 256
-    return ServeRun(
-        engine=engine.name,
-        model=model,
-        contenders=plan_contenders(
-            asked["splits"], asked["arms"], asked["label"], external=not engine.starts
-        ),
-        cells=cells,
-        repeats=asked["repeats"],
-        devices=_devices(asked["gpus"]),
-        urls=tuple(url.rstrip("/") for url in asked["urls"]),
-        slo=parse_slo(asked["slo"]),
-        context_tokens=max(map(sum, lengths)) + CONTEXT_MARGIN,
-        sequences=asked["sequences"] or rule,
-        dummy_weights=asked["dummy_weights"],
-        program=asked["program"],
-        extra=asked["extra"],
-        ready_limit_s=asked["ready_limit_s"],
-        allow_multicast=asked["allow_multicast"],
-    )
-
-
-def _read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":
-    from linkbound.serve.arrivals import parse_trace
-
-    return () if file is None else parse_trace(_read(file), str(file))
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{file} cannot be read ({error.strerror}).",
-            why="It was named as an input.",
-            hint="Check the path.",
-        ) from error
-
-
 def _import(files: tuple[Path, ...], path: Path | None) -> None:
     from linkbound.evidence.study import Study
     from linkbound.serve.import_runs import foreign_record, parse_foreign
 
-    read = [(data, parse_foreign(data, str(file))) for file in files for data in (_read(file),)]
+    read = [(data, parse_foreign(data, str(file))) for file in files for data in (read_file(file),)]
     click.echo("\n".join(foreign_lines(tuple(run for _, runs in read for run in runs))))
     if path is not None:
         with Study.open_or_create(path) as study:
             for data, runs in read:
                 blob = study.add_blob(data)
                 study.append_many(foreign_record(run, blob) for run in runs)
-
-
-def _devices(text: str | None) -> tuple[int, ...]:
-    parts = [] if text is None else text.split(",")
-    if not all(part.strip().isdecimal() for part in parts) or len(set(parts)) < len(parts):
-        raise UsageError(
-            f"--gpus '{text}' is no list of ordinals.",
-            why="Some engines read them as numbers, and each holds one rank.",
-            hint="Write --gpus 0,1, in the order that `nvidia-smi` shows.",
-        )
-    return tuple(map(int, parts))
 
 
 def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
