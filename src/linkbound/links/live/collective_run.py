@@ -31,6 +31,8 @@ _DROPPED = (
     "NCCL_DEBUG_SUBSYS",
     "NCCL_DEBUG_FILE",
 )
+STALL_S = 40.0
+"""Without a word for so long, a child hangs: 1 GiB over shared memory of a slow host takes half."""
 CONTRADICTIONS = ("transport-contradicts-arm", "transport-unproven")
 
 
@@ -148,6 +150,7 @@ def _attempt(
             job.limit_s,
             on_row=on_row,
             on_begin=on_begin,
+            stall_s=STALL_S,
         )
         log = read_logs(Path(folder))
     return CollectiveResult(

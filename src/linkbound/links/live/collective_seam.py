@@ -68,7 +68,7 @@ class Device(Protocol):
         """
 
     def start_work(self) -> None:
-        """Keep all multiprocessors busy beside the stream until `finish_work`, for a second at most."""
+        """Keep all multiprocessors busy beside the stream until `finish_work`, or for a second."""
 
     def still_works(self) -> bool: ...
 

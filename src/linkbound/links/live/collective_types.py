@@ -58,8 +58,8 @@ class CollectiveJob(Value, frozen=True, kw_only=True):
     """Samples of a cell, fewer only where their spread is small already."""
     cell_s: float = 0.02
     """Seconds that the samples of one cell may take before the spread decides."""
-    limit_s: float = 120.0
-    """Seconds that the whole job may take."""
+    limit_s: float = 3600.0
+    """Seconds that the whole job may take: silence ends it long before."""
 
     def __post_init__(self) -> None:
         if len(self.group) != len(self.devices) or len(self.group) < 2:
