@@ -24,6 +24,8 @@ class _Device(Value, frozen=True, kw_only=True):
 
 def parse_acs(text: str, source: str) -> tuple[AcsPort, ...]:
     """Every `ACSCtl` line of a bridge or of an excerpt without headings."""
+    if "ACSCtl" not in text:
+        return ()
     device: _Device | None = None
     ranges: dict[str, tuple[int, int]] = {}
     gpus: list[str] = []

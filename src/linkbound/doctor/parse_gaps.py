@@ -25,9 +25,9 @@ def parse_gaps(text: str, source: str) -> tuple[Message, ...]:
     """The places at which tables and trees stop before their own layout ends."""
     lines = text.splitlines()
     return (
-        *_missing_rows(lines, source),
-        *_open_trees(lines, source),
-        *_short_matrices(lines, source),
+        *(_missing_rows(lines, source) if "GPU0" in text else ()),
+        *(_open_trees(lines, source) if "-+-[" in text else ()),
+        *(_short_matrices(lines, source) if "memcpy" in text else ()),
     )
 
 
@@ -52,6 +52,8 @@ def _missing_rows(lines: list[str], source: str) -> Iterator[Message]:
 
 def _header(line: str) -> list[str]:
     """The device names of a heading; empty where the line is a row of the table."""
+    if "GPU0" not in line:
+        return []
     names = []
     for word in line.split():
         if not _COLUMN.match(word):
@@ -65,7 +67,9 @@ def _header(line: str) -> list[str]:
 def parse_surplus(text: str, source: str) -> tuple[Message, ...]:
     """Rows of `topo -m` or `topo -p2p` for GPUs that head no column."""
     names: list[str] = []
-    found = []
+    found: list[Message] = []
+    if "GPU0" not in text:
+        return ()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if header := _header(line):

@@ -9,12 +9,15 @@ _GPU = re.compile(
     r"((?:NVIDIA|Tesla|GeForce|Quadro|AMD|Radeon) ?[^,(\[]{2,60})"
     r"(?:\s*\(UUID: ([^)]{1,60})\))?\s*$"
 )
+_FIRST = re.compile(r"^\s*(?:\[\d\] )?(?:GPU|Device) ?0: ", re.MULTILINE)
 _MOST = 512
 _NO_UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
 
 def parse_gpu_list(text: str, source: str) -> tuple[Machine, ...]:
     """One machine with the GPUs that are listed from 0 up; none where there is no list."""
+    if not _FIRST.search(text):
+        return ()
     gpus: dict[str, Gpu] = {}
     for line in text.splitlines():
         found = _GPU.match(line[:200])

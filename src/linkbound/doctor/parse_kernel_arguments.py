@@ -18,6 +18,7 @@ _FLAGS = frozenset(
 _SIGNS = re.compile(
     r"^(?:BOOT_IMAGE|root|initrd|(?:\w+_)?iommu(?:\.\w+)?|pcie_acs_override|mitigations)="
 )
+_NEEDLES = ("ommand line: ", "GRUB_CMDLINE", "root=", "BOOT_IMAGE=", "iommu", "mitigations=")
 _LONGEST = 4096
 
 PASSTHROUGH = frozenset(("iommu=pt", "iommu.passthrough=1"))
@@ -26,7 +27,7 @@ OFF = frozenset(("iommu=off", "iommu=soft", "intel_iommu=off", "amd_iommu=off"))
 
 def parse_kernel_arguments(text: str, source: str) -> tuple[KernelArguments, ...]:
     """The command lines in `text`; none where there is no such line."""
-    return tuple(_lines(text, source))
+    return tuple(_lines(text, source)) if any(sign in text for sign in _NEEDLES) else ()
 
 
 def _lines(text: str, source: str) -> Iterator[KernelArguments]:

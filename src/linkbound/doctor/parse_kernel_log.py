@@ -30,19 +30,29 @@ _FUNCTION = re.compile(
 )
 _NEEDLES = ("IO_PAGE_FAULT", "DMAR:", "available PCIe bandwidth", " class 0x")
 _LONGEST = 1000
+_MOST_FACTS = 20_000
 
 Fact = DmaFault | LimitedLink | PciLine
 
 
 def parse_kernel_log(text: str, source: str) -> tuple[Fact, ...]:
     """The facts in a kernel log, in order; none where no line is known."""
-    facts = []
+    facts: list[Fact] = []
+    once: set[tuple[type, str]] = set()
     for number, line in enumerate(text.splitlines(), 1):
-        if any(needle in line for needle in _NEEDLES):
-            fact = _fact(line[:_LONGEST], Place(source=source, line=number))
-            if fact is not None:
-                facts.append(fact)
-    return tuple(facts)
+        if not any(needle in line for needle in _NEEDLES):
+            continue
+        fact = _fact(line[:_LONGEST], Place(source=source, line=number))
+        if fact is None or (key := (type(fact), _subject(fact))) in once:
+            continue
+        if not isinstance(fact, DmaFault):
+            once.add(key)  # A device is listed again at each boot; faults are counted.
+        facts.append(fact)
+    return tuple(facts[:_MOST_FACTS])
+
+
+def _subject(fact: Fact) -> str:
+    return fact.bus_id if isinstance(fact, PciLine) else fact.device
 
 
 def _fact(line: str, place: Place) -> Fact | None:

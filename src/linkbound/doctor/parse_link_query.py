@@ -12,6 +12,8 @@ _BUSY_PERCENT = 50
 
 def parse_link_query(text: str, source: str) -> tuple[LinkRow, ...]:
     """The rows below a header that names pcie.link.*; none where there is no such header."""
+    if "pcie.link." not in text:
+        return ()
     names: list[str] = []
     found: list[LinkRow] = []
     for number, line in enumerate(text.splitlines(), 1):

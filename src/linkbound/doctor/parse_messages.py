@@ -70,14 +70,15 @@ WORDINGS = (
     _wording(
         "container",
         (
-            "ermi",
-            "Cannot allocate",
+            "not permitted",
+            "ermission denied",
+            "Cannot allocate memory",
             "emlock",
             "MEMLOCK",
-            "NVML",
+            "locked memory",
+            "initialize NVML",
             "/dev/nvidia",
-            "nvidia-container",
-            "pidfd",
+            "nvidia-container-cli",
         ),
         r"(?:\b(?:mbind|set_mempolicy|move_pages|get_mempolicy|pidfd_\w+|ibv_\w+|mlock)\b.*"
         r"(?:Operation not permitted|Permission denied)|"

@@ -15,6 +15,8 @@ STATIC_BAR1 = frozenset(("RMForceStaticBar1", "PeerMappingOverride"))
 
 def parse_module_options(text: str, source: str) -> tuple[Registry, ...]:
     """Every registry key that `text` sets; comments set none."""
+    if "NVreg_RegistryDwords" not in text:
+        return ()
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#"):

@@ -12,6 +12,7 @@ _HEADING = re.compile(
     r"^\s*(?:D\\D|GPU|Src\S*|Dst\S*|From\S*|To\S*|\S*[→>]\S*)?((?:\s+(?:GPU)?\d{1,3}){2,})\s*$"
 )
 _ROW = re.compile(r"^\s*(?:GPU)?(\d{1,3}):?((?:\s+\S+){2,})\s*$", re.I)
+_START = re.compile(r"^\s*\S{0,20}\s+(?:GPU)?0\s+(?:GPU)?1\s", re.MULTILINE)
 _NOTHING = frozenset(("\u2014", "\u2013", "-", "x", "X", "N/A", "n/a", "*", "/"))
 _RATE = re.compile(r"^\d{1,6}(?:\.\d{1,6})?$")
 _MOST = 64
@@ -19,6 +20,8 @@ _MOST = 64
 
 def parse_rate_matrix(text: str, source: str) -> tuple[RateMatrix, ...]:
     """Complete square matrices of numbers with an empty or different diagonal."""
+    if not _START.search(text):
+        return ()
     found: list[RateMatrix] = []
     size = 0
     title = ""

@@ -33,7 +33,8 @@ from linkbound.doctor.types import (
     UnreadInput,
 )
 from linkbound.errors import InputError
-from linkbound.topology.sniff import READERS, decode, read_machine
+from linkbound.links.sniff import decode
+from linkbound.topology.sniff import READERS, read_machine
 from linkbound.topology.types import Machine
 from linkbound.values import Value
 
@@ -59,16 +60,15 @@ def read_inputs(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None) ->
     unread: list[UnreadInput] = []
     for name, data in inputs:
         try:
-            text, _ = decode(data, name)
+            text = decode(data, name)
         except InputError as error:
-            unread.append(UnreadInput(name=name, reason=f"{error.seen} {error.why}".strip()))
+            unread.append(UnreadInput(name=name, reason=error.seen))
             continue
         text = _COLOUR.sub("", text)
         parts = _read_input(name, data, text)
         kinds = tuple(kind for kind, _, values in parts if values)
         if not kinds:
-            reason = f"{name}: no line of it is known to the doctor's readers."
-            unread.append(UnreadInput(name=name, reason=reason))
+            unread.append(UnreadInput(name=name, reason=_why_unread(name, data, text)))
             continue
         read.append(ReadInput(name=name, kinds=tuple(dict.fromkeys(kinds))))
         found.setdefault("texts", []).append(Text(source=name, text=text))
@@ -77,6 +77,16 @@ def read_inputs(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None) ->
     fields: dict[str, Any] = {field: tuple(values) for field, values in found.items()}
     facts = Facts(symptom=symptom, **fields)
     return Reading(facts=facts, read=tuple(read), unread=tuple(unread))
+
+
+def _why_unread(name: str, data: bytes, text: str) -> str:
+    """What the reader says that took the file for its own; else that none did."""
+    if any(reader.matches(text) for reader in READERS):
+        try:
+            read_machine(data, name)
+        except InputError as error:
+            return error.seen
+    return f"{name}: no line of it is known to the doctor's readers."
 
 
 Part = tuple[str, str, tuple[Any, ...]]
@@ -114,10 +124,10 @@ def _read_input(name: str, data: bytes, text: str) -> list[Part]:
 def _machines(name: str, data: bytes, text: str) -> tuple[Machine, ...]:
     """The machine that the file's own reader sees, and what other tools in it add."""
     found: list[Machine] = []
+    first = next((reader for reader in READERS if reader.matches(text)), None)
     # Where it is no topology file, the other readers decide whether it is anything.
     with suppress(InputError):
         found.append(read_machine(data, name))
-    first = next((reader for reader in READERS if reader.matches(text)), None)
     pasted = first is None or first.name.startswith(("nvidia-smi", "p2p"))
     for reader in READERS if pasted else ():
         if reader is first or reader.name not in _SECOND_READERS or not reader.matches(text):

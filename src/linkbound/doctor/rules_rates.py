@@ -128,9 +128,10 @@ def near_slower(facts: Facts) -> Iterator[Finding]:
             continue
         yield seen("near-slower-than-far", f"{text} ({matrix.source}, {matrix.name}).")
         granted = [one.granted for source, one in facts.access if source == matrix.source]
+        why = "who may access whom is not in the input"
         if not granted:
-            why = "who may access whom is not in the input"
             yield suspected("p2p-not-granted", f"{text}; {why} ({matrix.source}).")
+            yield suspected("acs-redirect", f"{text}; {why} ({matrix.source}).")
         elif any(granted):
             yield suspected("acs-redirect", f"{text}, with peer access ({matrix.source}).")
 
