@@ -2,7 +2,7 @@
 
 The model's name says how: `good`, `slow-start`, `never-ready`, `exits`, `hang`, `silent`, `killed`,
 `status-500`, `half-500`, `no-json`, `not-events`, `cut`, `disconnects`, `engine-error`,
-`endless-event`, `empty`, `cached`.
+`endless-event`, `empty`, `cached`, `ignores-arm`.
 """
 
 import argparse
@@ -110,13 +110,28 @@ class Faulty:
         writer.write(b"data: [DONE]\n\n")
 
 
+def speak_as_nccl(model):
+    """A log as NCCL would write it: in the arm's path, but for `ignores-arm`."""
+    file = os.environ.get("NCCL_DEBUG_FILE")
+    if file is None:
+        return
+    off = os.environ.get("NCCL_P2P_DISABLE") == "1" and model != "ignores-arm"
+    via = "SHM/direct/direct" if off else "P2P/CUMEM"
+    lines = [
+        f"h:1:1 [{src}] NCCL INFO Channel 00/0 : {src}[{src}] -> {dst}[{dst}] via {via}"
+        for src, dst in ((0, 1), (1, 0))
+    ]
+    with open(file.replace("%h", "h").replace("%p", "1"), "w") as log:
+        log.write("\n".join(lines) + "\n")
+
+
 async def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
+    # `llama_child --model good --port 1` and `vllm serve good --port 1` are both understood.
+    parser.add_argument("--model", default=sys.argv[2])
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--context")
-    parser.add_argument("--sequences")
-    asked = parser.parse_args(sys.argv[3:])
+    asked, _ = parser.parse_known_args(sys.argv[3:])
+    speak_as_nccl(asked.model)
     if asked.model == "exits":
         print("no such model: exits")
         sys.exit(7)

@@ -8,6 +8,7 @@ import pytest
 from serve_cases import client_limit
 
 from linkbound.evidence import Failed, Measured, Skipped, Study
+from linkbound.links.types import Arm
 from linkbound.serve.compare_runs import rows_of
 from linkbound.serve.contenders import Contender, ServeRun
 from linkbound.serve.load_types import Arrival, Cell
@@ -226,6 +227,36 @@ def test_turns_are_abba_and_resume_repeats_nothing(tmp_path, program):
     assert all("already there" in line for line in said)
     with Study.open(tmp_path / "s.linkbound") as study:
         assert len(held_records(study, run)) == 4
+
+
+def two_arms(program, model):
+    contenders = tuple(Contender(split=Split(tp=2), arm=arm) for arm in (Arm.P2P, Arm.STAGED))
+    return asked(program, model, engine="vllm", contenders=contenders, devices=(0, 1))
+
+
+def test_path_of_every_arm_is_proven(tmp_path, program):
+    loads, starts, _ = serve(tmp_path, two_arms(program, "good"))
+    assert [load.subject["contender"] for load in loads] == ["tp2 p2p", "tp2 staged"]
+    assert all(isinstance(load.outcome, Measured) for load in loads)
+    with Study.open(tmp_path / "s.linkbound") as study:
+        verdicts = [one.outcome.values["verdict"] for one in study.find("serve.trace")]
+        assert [verdict["answer"] for verdict in verdicts] == ["direct", "staged"]
+        assert verdicts[1]["witnesses"][0]["pairs"] == [
+            "0 -> 1 SHM/direct/direct x1",
+            "1 -> 0 SHM/direct/direct x1",
+        ]
+    assert [start.environment.get("NCCL_P2P_DISABLE") for start in starts] == [None, "1"]
+    assert {start.environment["CUDA_VISIBLE_DEVICES"] for start in starts} == {"0,1"}
+
+
+def test_arm_on_another_path_has_no_figures(tmp_path, program):
+    loads, _, said = serve(tmp_path, two_arms(program, "ignores-arm"))
+    direct, staged = loads
+    assert isinstance(direct.outcome, Measured)
+    assert isinstance(staged.outcome, Failed)
+    assert staged.outcome.reason.code == "arm-not-kept"
+    assert staged.outcome.reason.text.startswith("Arm staged runs direct: Channel lines: 1 x P2P")
+    assert any("arm-not-kept" in line for line in said)
 
 
 def test_nothing_outlives_a_run(tmp_path, program):
