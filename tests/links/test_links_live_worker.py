@@ -210,6 +210,7 @@ def test_counters_are_read_around_a_known_number_of_bytes(run: Run) -> None:
     (row,) = rows_of(lines)
     assert row.counters["GPU0 nvlink_tx_bytes"] == 0
     assert row.facts["moved_bytes"] == str(17 * 1024**2)
+    assert row.facts["GPU1 temperature_c"] == "40"
     assert row.samples_s == ()
 
 

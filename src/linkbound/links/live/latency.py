@@ -21,8 +21,8 @@ END_TO_END_CALLS = 20
 """Single copies that are averaged to one sample: the host's clock and scheduler are noisy."""
 CHASE_BYTES = 2 * 1024**2
 CHASE_STRIDE_BYTES = 128
-CHASE_LOADS = 65536
-"""Four rounds of the ring, which is larger than any L1: only the owner's L2 can answer."""
+CHASE_LOADS = 32768
+"""Two rounds of the ring, which is larger than any L1: only the owner's L2 can answer."""
 _CHASE_WARM_UP = 2
 """Rounds before the samples: the first take up to a third longer (address translation, clocks)."""
 PINGPONG_LAPS = 1000
