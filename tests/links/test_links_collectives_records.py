@@ -16,7 +16,7 @@ from linkbound.links.live.collective_types import CollectiveJob, Family, Placeme
 from linkbound.links.live.faults import hang
 from linkbound.links.live.jobs import End
 from linkbound.links.live.records import Origin
-from linkbound.links.live.rows import LinkRow
+from linkbound.links.live.rows import Flag, LinkRow
 from linkbound.links.types import Arm, Launch
 
 JOB = CollectiveJob(
@@ -36,6 +36,16 @@ ORIGIN = Origin(
     started="2026-01-01T00:00:00+00:00",
     parents=(),
 )
+
+
+class FakeState:
+    """One GPU that the driver slows."""
+
+    def __init__(self, slowed: str) -> None:
+        self.slowed = slowed
+
+    def slowing(self, uuid: str) -> tuple[str, ...]:
+        return ("power cap",) if uuid == self.slowed else ()
 
 
 def runs(end: End) -> Callable[..., Iterator[CollectiveResult]]:
@@ -95,3 +105,15 @@ def test_calls_of_a_chain_make_a_curve(tmp_path: Path, monkeypatch: pytest.Monke
         assert curve.samples.column("time_s") == (10e-6, 10e-6)
         assert curve.samples.column("wrong") == (0, 0)
         assert not study.find("links.rates")
+
+
+@pytest.mark.parametrize(("slowed", "flags"), [("u1", (Flag.THROTTLED,)), ("other", ())])
+def test_rows_of_slowed_gpus_are_flagged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slowed: str, flags: tuple[Flag, ...]
+) -> None:
+    monkeypatch.setattr(collective_records, "run_collectives", runs(End.DONE))
+    job = msgspec.structs.replace(JOB, uuids=("u0", "u1"))
+    with Study.create(tmp_path / "s.linkbound") as study:
+        state = FakeState(slowed)
+        collected = measure_collectives(study, ORIGIN, [job], state=state)  # type: ignore[arg-type]
+    assert {row.flags for row in collected.rows} == {(Flag.UNSTEADY, *flags)}

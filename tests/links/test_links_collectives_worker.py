@@ -286,3 +286,24 @@ def test_no_job_after_a_gpu_that_cannot_be_freed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(nccl_library, "candidates", lambda: ("libnccl.so.2",))
     monkeypatch.setattr(collective_run, "run_job", stuck)
     assert len(list(run_collectives([job_of(), job_of()]))) == 1
+
+
+class Counters:
+    """Byte counters that grow by each reading."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def counters(self, uuid: str) -> dict[str, int]:
+        self.asked.append(uuid)
+        return {"nvlink_tx_bytes": 100 * len(self.asked), "pcie_tx_bytes": -len(self.asked)}
+
+
+def test_byte_counters_are_read_around_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_library, "candidates", lambda: ("libnccl.so.2",))
+    monkeypatch.setattr(collective_run, "run_job", Children((None, End.DONE)))
+    state = Counters()
+    result = run_one(job_of(uuids=("GPU-a", None)), state=state)  # type: ignore[arg-type]
+    assert state.asked == ["GPU-a", "GPU-a"]
+    # What wrapped is left out.
+    assert result.counters == {"GPU0 nvlink_tx_bytes": 100}

@@ -63,7 +63,7 @@ def evidence_of(text: str, arm: Arm) -> Evidence:
 
 def without_number(row: LinkRow, reason: Reason) -> LinkRow:
     """The row as it may be shown where its path is not the arm's: with a reason, no samples."""
-    return msgspec.structs.replace(row, samples_s=(), reason=reason)
+    return msgspec.structs.replace(row, samples_s=(), wrong=None, reason=reason)
 
 
 def last_words(text: str, lines: int = 3) -> str:

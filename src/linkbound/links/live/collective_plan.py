@@ -109,6 +109,7 @@ def _jobs(
         family=family,
         group=tuple(gpu.label for gpu in gpus),
         devices=tuple(device_name(gpu) for gpu in gpus),
+        uuids=tuple(gpu.uuid for gpu in gpus),
         arm=arm,
         processes=processes,
         operations=tuple(done),

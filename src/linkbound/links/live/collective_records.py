@@ -21,7 +21,8 @@ from linkbound.links.live.records import (
     append_finding,
     append_summaries,
 )
-from linkbound.links.live.rows import LinkRow
+from linkbound.links.live.rows import Flag, LinkRow
+from linkbound.links.live.state import State
 from linkbound.values import Value
 
 
@@ -42,16 +43,22 @@ def measure_collectives(
     jobs: Iterable[CollectiveJob],
     *,
     on_begin: Callable[[str], None] | None = None,
+    state: State | None = None,
 ) -> Collected:
-    """Run the jobs; every row is in the study before the next cell begins."""
+    """Run the jobs; every row is in the study before the next cell begins.
+
+    `state` answers for the GPUs: their byte counters, and whether something slows them.
+    """
+    jobs = tuple(jobs)
+    uuids = {uuid for job in jobs for uuid in job.uuids if uuid is not None}
     kept: list[Kept] = []
     findings: list[Finding] = []
 
     def keep(row: LinkRow) -> None:
-        kept.append(append_cell(study, origin, row))
+        kept.append(append_cell(study, origin, flagged(row, uuids, state)))
 
     try:
-        for result in run_collectives(jobs, on_row=keep, on_begin=on_begin):
+        for result in run_collectives(jobs, on_row=keep, on_begin=on_begin, state=state):
             append_job(study, origin, result)
             for finding in result.findings:
                 append_finding(study, origin, finding, result.log)
@@ -60,6 +67,13 @@ def measure_collectives(
         # Also after an interrupt: what was measured is then readable like all else.
         append_summaries(study, origin, [as_single_call(one) for one in kept])
     return Collected(kept=tuple(kept), findings=tuple(findings))
+
+
+def flagged(row: LinkRow, uuids: Iterable[str], state: State | None) -> LinkRow:
+    """The row, marked where the driver holds the clocks of one of the GPUs back just now."""
+    if state is None or not row.samples_s or not any(state.slowing(uuid) for uuid in uuids):
+        return row
+    return msgspec.structs.replace(row, flags=(*row.flags, Flag.THROTTLED))
 
 
 def append_job(study: Study, origin: Origin, result: CollectiveResult) -> str:
@@ -72,6 +86,7 @@ def append_job(study: Study, origin: Origin, result: CollectiveResult) -> str:
         "devices": list(job.devices),
         "seed": job.seed,
         "environment": dict(result.environment),
+        "counters": dict(result.counters),
     }
     problem = result.findings[-1] if result.end is not End.DONE else None
     blob = study.add_blob(result.log.encode()) if result.log else None

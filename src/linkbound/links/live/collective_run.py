@@ -1,7 +1,7 @@
 """The jobs of a sweep of collectives in children, with their logs and findings (L4, L6)."""
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from linkbound.links.live.collective_rows import NCCL_WAYS, cells_of, row_withou
 from linkbound.links.live.collective_types import CollectiveJob, Family
 from linkbound.links.live.jobs import End, JobResult, run_job
 from linkbound.links.live.rows import LinkRow
+from linkbound.links.live.state import State
 from linkbound.values import Value
 
 _GUARDS = {name: "1" if "DISABLE" in name else "0" for name in MULTICAST_GUARDS}
@@ -54,6 +55,8 @@ class CollectiveResult(Value, frozen=True, kw_only=True):
     duration_s: float
     environment: dict[str, str]
     """The variables that made the arm."""
+    counters: Mapping[str, int] = {}
+    """Growth of the GPUs' byte counters over the job: the path's proof that no log can fake."""
 
 
 def run_collectives(
@@ -61,10 +64,11 @@ def run_collectives(
     *,
     on_row: Callable[[LinkRow], None] | None = None,
     on_begin: Callable[[str], None] | None = None,
+    state: State | None = None,
 ) -> Iterator[CollectiveResult]:
     """Run the jobs one after the other; after a GPU that cannot be freed no more are started."""
     for job in jobs:
-        result = run_one(job, on_row=on_row, on_begin=on_begin)
+        result = run_one(job, on_row=on_row, on_begin=on_begin, state=state)
         yield result
         if result.stuck:
             return
@@ -75,13 +79,27 @@ def run_one(
     *,
     on_row: Callable[[LinkRow], None] | None = None,
     on_begin: Callable[[str], None] | None = None,
+    state: State | None = None,
 ) -> CollectiveResult:
-    """Run one job in a child of its own, in the environment of its arm.
+    """Run one job in a child of its own, in the environment of its arm; `state` gives the GPUs'
+    byte counters.
 
     Where an operation hangs or fails, its cells are left out and those after it get a fresh child.
     """
     if job.family is Family.NCCL and not nccl_library.candidates():
         return _not_run(job, nccl_library.missing())
+    before = byte_counters(job, state)
+    result = _attempted(job, on_row, on_begin)
+    grown = growth(before, byte_counters(job, state))
+    return msgspec.structs.replace(result, counters=grown)
+
+
+def _attempted(
+    job: CollectiveJob,
+    on_row: Callable[[LinkRow], None] | None,
+    on_begin: Callable[[str], None] | None,
+) -> CollectiveResult:
+    """One attempt, and those after it that a failure makes possible."""
     result = _attempt(job, on_row, on_begin)
     while not result.stuck and (rest := after_failure(result)) is not None:
         if on_row:
@@ -91,6 +109,27 @@ def run_one(
             return msgspec.structs.replace(result, rows=(*result.rows, *rest.lost))
         result = _joined(result, rest.lost, _attempt(rest.job, on_row, on_begin))
     return result
+
+
+def byte_counters(job: CollectiveJob, state: State | None) -> dict[str, int]:
+    """The hardware's counters of the job's GPUs by now, `GPU0 nvlink_tx_bytes`."""
+    if state is None:
+        return {}
+    return {
+        f"{label} {name}": count
+        for label, uuid in zip(job.group, job.uuids, strict=False)
+        if uuid is not None
+        for name, count in state.counters(uuid).items()
+    }
+
+
+def growth(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """By how many bytes each counter grew; one that wrapped says nothing."""
+    return {
+        name: after[name] - count
+        for name, count in before.items()
+        if name in after and after[name] >= count
+    }
 
 
 class Rest(Value, frozen=True, kw_only=True):

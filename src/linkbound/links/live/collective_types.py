@@ -44,6 +44,8 @@ class CollectiveJob(Value, frozen=True, kw_only=True):
     """GPU labels in rank order."""
     devices: tuple[str, ...]
     """PCI bus id, or the CUDA ordinal, of each rank's GPU."""
+    uuids: tuple[str | None, ...] = ()
+    """Of each rank's GPU, for its byte counters; empty or None where unknown."""
     arm: Arm
     processes: Processes = Processes.ONE_A_GPU
     operations: tuple[Operation, ...] = (Operation.ALL_REDUCE,)
