@@ -13,9 +13,14 @@ from linkbound.errors import Interrupted, LinkboundError
 # One line a verb: module and help text, so that `--help` imports no verb.
 VERBS = {
     "study": ("linkbound.cli.study", "Run every stage for a model and end with a verdict."),
+    "doctor": ("linkbound.cli.doctor", "Name what is wrong here, or in files people posted."),
     "topo": ("linkbound.cli.topo", "Show what is wired here, or in files people posted."),
+    "links": ("linkbound.cli.links", "Measure every link of this host, verified first."),
     "fit": ("linkbound.cli.fit", "What fits: weights, cache and context on each GPU by itself."),
     "splits": ("linkbound.cli.splits", "What each split makes the GPUs send to each other."),
+    "profile": ("linkbound.cli.profile", "Where the time of a split goes, arm against arm."),
+    "serve": ("linkbound.cli.serve", "Load a real engine in every split and arm, and compare."),
+    "trace": ("linkbound.cli.trace", "Which path the data took, by independent witnesses."),
     "predict": ("linkbound.cli.predict", "Predict step times of splits, or score predictions."),
     "verdict": ("linkbound.cli.verdict", "Keep, reject or undecided, from a study."),
     "report": ("linkbound.cli.report", "Render a study as text, JSON or one HTML page."),
