@@ -12,7 +12,7 @@ from linkbound.evidence.types import Provenance
 from linkbound.links import Arm, Operation
 from linkbound.model.types import Load
 from linkbound.predict.book import CurveBook
-from linkbound.predict.compute import LaunchMode, host_s, launch_mode, padded_tokens
+from linkbound.predict.compute import LaunchMode, host_share, launch_mode, padded_tokens
 from linkbound.predict.defaults import device_facts, prior_calibration
 from linkbound.predict.forecast import call_cost, forecast
 from linkbound.predict.pricing import NoForecast
@@ -183,17 +183,22 @@ def test_a_step_runs_at_the_size_of_its_graph(h200_study: Study) -> None:
     assert term(five, TermKind.OVERHEAD) == pytest.approx(5 * engine.calibration.sequence_s.value)
 
 
-def test_launch_modes(h200_study: Study) -> None:
+def test_launch_modes() -> None:
     assert launch_mode(128, prefill=False, rules=VLLM) is LaunchMode.GRAPH
     assert launch_mode(129, prefill=False, rules=VLLM) is LaunchMode.EAGER
     assert launch_mode(128, prefill=True, rules=VLLM) is LaunchMode.PIECEWISE
     assert launch_mode(129, prefill=True, rules=VLLM) is LaunchMode.EAGER
-    constants = engine_on(h200_study).calibration
-    eager = host_s(32, LaunchMode.EAGER, crossing=False, constants=constants)
-    assert eager == 32 * constants.host_layer_s.value
-    assert host_s(32, LaunchMode.GRAPH, crossing=True, constants=constants) == 0
-    pieces = host_s(32, LaunchMode.PIECEWISE, crossing=False, constants=constants)
-    assert pieces == pytest.approx(0.2 * eager)
+    shares = [
+        host_share(mode) for mode in (LaunchMode.EAGER, LaunchMode.PIECEWISE, LaunchMode.GRAPH)
+    ]
+    assert shares == [1, 0.2, 0]
+
+
+def test_a_small_prefill_is_launched_in_pieces(h200_study: Study) -> None:
+    engine = engine_on(h200_study)
+    engine.calibration = changed(engine.calibration, host_layer_s=10e-3)
+    found = step_time(engine, plan(engine), prefill(64))
+    assert found.time.value == pytest.approx(0.2 * 32 * 10e-3 + engine.calibration.sequence_s.value)
 
 
 def test_no_curve_no_forecast(h200_study: Study) -> None:

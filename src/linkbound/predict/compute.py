@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from enum import StrEnum
 
-from linkbound.predict.calibration import ROOF_SHARPNESS, Calibration
+from linkbound.predict.calibration import ROOF_SHARPNESS
 from linkbound.predict.pace import Pace
 from linkbound.predict.work import StepWork
 from linkbound.serve.types import SchedulerRules
@@ -54,10 +54,12 @@ def device_parts(work: StepWork, pace: Pace) -> tuple[float, float, float, float
     )
 
 
-def host_s(layers: int, mode: LaunchMode, *, crossing: bool, constants: Calibration) -> float:
-    """Host seconds to launch a step; inside a graph it is hidden behind the step before."""
-    if mode is LaunchMode.GRAPH:
-        return 0.0
-    layer = constants.host_layer_split_s if crossing else constants.host_layer_s
-    share = PIECEWISE_HOST_SHARE if mode is LaunchMode.PIECEWISE else 1.0
-    return layers * layer.value * share
+def host_share(mode: LaunchMode) -> float:
+    """Share of the eager host time; inside a graph it is hidden behind the step before."""
+    match mode:
+        case LaunchMode.GRAPH:
+            return 0.0
+        case LaunchMode.PIECEWISE:
+            return PIECEWISE_HOST_SHARE
+        case LaunchMode.EAGER:
+            return 1.0

@@ -1,6 +1,7 @@
 """Seconds by kind of term with low and high; kinds err apart, steps of a kind together (E3)."""
 
 import math
+from operator import add
 
 from linkbound.predict.types import Estimate, TermKind
 
@@ -65,4 +66,6 @@ class Cost:
 
 
 def _sum(mine: list[float], more: list[float], times: float) -> list[float]:
+    if times == 1:
+        return list(map(add, mine, more))
     return [one + times * other for one, other in zip(mine, more, strict=True)]

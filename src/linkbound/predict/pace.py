@@ -28,6 +28,8 @@ class Pace:
         self.prefill_shares = tuple(zip(stream, matrix, attention, layer, mixture, strict=True))
         # Decoding reads the cache; only prompts make attention compute.
         self.decode_shares = tuple(zip(stream, matrix, stream, layer, mixture, strict=True))
+        self.host = host_pace(constants.host_layer_s)
+        self.host_split = host_pace(constants.host_layer_split_s)
         self.wait_margin = margin(constants.wait_s)
         self.sequence_margin = margin(constants.sequence_s)
 
@@ -41,6 +43,12 @@ def margin(constant: Constant) -> Margin:
     if constant.provenance is Provenance.CALIBRATED:
         return 1.0, 1.0
     return constant.estimate.low / constant.value, constant.estimate.high / constant.value
+
+
+def host_pace(constant: Constant) -> tuple[float, float, float]:
+    """Seconds to launch a layer: value, low and high."""
+    low, high = margin(constant)
+    return constant.value, constant.value * low, constant.value * high
 
 
 def rate_margin(constant: Constant) -> Margin:

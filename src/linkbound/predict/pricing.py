@@ -6,14 +6,22 @@ Everything that does not change from step to step is looked up once.
 from collections.abc import Iterable
 
 from linkbound.errors import LinkboundError
+from linkbound.evidence.types import Provenance
 from linkbound.model.types import ModelShape
 from linkbound.predict.book import CurveBook
 from linkbound.predict.price import NoCurve, Priced, price
-from linkbound.predict.types import Plan
+from linkbound.predict.types import Estimate, Plan
 from linkbound.predict.work import RankWork, is_mixture, is_quantised, rank_work
 from linkbound.splits.crossings import crossings
 from linkbound.splits.ranks import tensor_group
 from linkbound.splits.types import Crossing, CrossingKind, Phase, Split
+
+Source = tuple[Provenance, str, tuple[str, ...]]
+"""How sure a figure is, what it rests on in words, and the records of that."""
+
+
+StageKind = tuple[RankWork, Priced | None, int]
+"""What a stage does, what crosses inside it, and how many stages are so."""
 
 
 class NoForecast(LinkboundError):
@@ -74,6 +82,8 @@ class PlanPrices:
         self._groups = [set(tensor_group(plan.split, stage)) for stage in range(plan.split.pp)]
         self._inside: dict[tuple[int, Phase, int], Priced | None] = {}
         self._between: dict[tuple[Phase, int], Priced | None] = {}
+        self._alike: dict[tuple[Phase, int], tuple[StageKind, ...]] = {}
+        self._sources: dict[tuple[Phase, int], Source] = {}
 
     def inside(self, stage: int, phase: Phase, tokens: int) -> Priced | None:
         """What crosses inside a stage; None where nothing does. Raises NoForecast."""
@@ -87,6 +97,19 @@ class PlanPrices:
             )
         return self._inside[key]
 
+    def alike(self, phase: Phase, tokens: int) -> tuple[StageKind, ...]:
+        """Stages by what they do and send in a step of this size, with how many of each."""
+        key = (phase, tokens)
+        if key not in self._alike:
+            found: dict[tuple[int, Estimate | None], StageKind] = {}
+            for stage, rank in enumerate(self.ranks):
+                crossing = self.inside(stage, phase, tokens)
+                same = (id(rank), None if crossing is None else crossing.time)
+                count = found[same][2] + 1 if same in found else 1
+                found[same] = (rank, crossing, count)
+            self._alike[key] = tuple(found.values())
+        return self._alike[key]
+
     def between(self, phase: Phase, tokens: int) -> Priced | None:
         """All sends from stage to stage; None where there are none. Raises NoForecast."""
         key = (phase, tokens)
@@ -98,11 +121,18 @@ class PlanPrices:
             )
         return self._between[key]
 
-    def whole(self, phase: Phase, tokens: int) -> Priced:
-        """Everything that crosses in a step, with its curves."""
-        found = self._priced(self._work.crossings(self.plan.split, phase, tokens))
-        assert found is not None, f"{self.plan.name} crosses nothing"
-        return found
+    def source(self, phase: Phase, tokens: int) -> Source:
+        """What everything that crosses in a step of this size rests on."""
+        key = (phase, tokens)
+        if key not in self._sources:
+            found = self._priced(self._work.crossings(self.plan.split, phase, tokens))
+            assert found is not None, f"{self.plan.name} crosses nothing"
+            self._sources[key] = (
+                found.provenance,
+                "; ".join(dict.fromkeys(curve.source for curve in found.curves)),
+                tuple(dict.fromkeys(one for curve in found.curves for one in curve.record_ids)),
+            )
+        return self._sources[key]
 
     def _priced(self, wanted: Iterable[Crossing]) -> Priced | None:
         listed = tuple(wanted)

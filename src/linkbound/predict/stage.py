@@ -2,9 +2,8 @@
 
 from operator import mul
 
-from linkbound.evidence.types import Provenance
 from linkbound.predict.calibration import Calibration, Constant
-from linkbound.predict.compute import device_parts, host_s, launch_mode, padded_tokens
+from linkbound.predict.compute import device_parts, host_share, launch_mode, padded_tokens
 from linkbound.predict.cost import KINDS, Cost
 from linkbound.predict.pace import Pace
 from linkbound.predict.price import Priced
@@ -31,11 +30,11 @@ class StageCost:
 
     __slots__ = ("cost", "host_bound", "seconds", "stages")
 
-    def __init__(self, cost: Cost, host_bound: bool) -> None:
+    def __init__(self, cost: Cost, stages: int, host_bound: bool) -> None:
         self.cost = cost
+        self.stages = stages
         self.host_bound = host_bound
         self.seconds = cost.seconds
-        self.stages = 1
 
 
 def phase_of(step: Step) -> Phase:
@@ -47,25 +46,22 @@ def stage_costs(
     prices: PlanPrices, step: Step, rules: SchedulerRules, pace: Pace
 ) -> tuple[StageCost, ...]:
     """One step on every stage; stages alike are worked out once. Raises NoForecast."""
-    phase = phase_of(step)
     tokens = padded_tokens(step.tokens, rules)
-    found: dict[tuple[int, Estimate | None], StageCost] = {}
-    for stage, rank in enumerate(prices.ranks):
-        crossing = prices.inside(stage, phase, tokens)
-        key = (id(rank), None if crossing is None else crossing.time)
-        if key in found:
-            found[key].stages += 1
-        else:
-            found[key] = _stage_cost(rank, crossing, step, tokens, rules, pace, prices.plan.split)
-    return tuple(found.values())
+    share = host_share(launch_mode(tokens, prefill=bool(step.chunks), rules=rules))
+    split = prices.plan.split
+    return tuple(
+        _stage_cost(rank, crossing, stages, step, tokens, share, pace, split)
+        for rank, crossing, stages in prices.alike(phase_of(step), tokens)
+    )
 
 
 def _stage_cost(
     rank: RankWork,
     crossing: Priced | None,
+    stages: int,
     step: Step,
     tokens: int,
-    rules: SchedulerRules,
+    share: float,
     pace: Pace,
     split: Split,
 ) -> StageCost:
@@ -81,22 +77,13 @@ def _stage_cost(
         [*map(mul, device, lows), time.low, wait * low, 0.0, 0.0],
         [*map(mul, device, highs), time.high, wait * high, 0.0, 0.0],
     )
-    mode = launch_mode(step.tokens, prefill=bool(step.chunks), rules=rules)
-    launch_s = host_s(rank.layers, mode, crossing=crossing is not None, constants=pace.constants)
-    device_s = cost.seconds
-    if launch_s:
-        _add_host(cost, launch_s, device_s, host_constant(pace.constants, split))
-    return StageCost(cost, launch_s > device_s)
-
-
-def _add_host(cost: Cost, launch_s: float, device_s: float, constant: Constant) -> None:
-    """What the host takes longer than the device; its interval is that of the whole launch."""
-    low = high = launch_s
-    if constant.provenance is not Provenance.CALIBRATED:
-        low *= constant.estimate.low / constant.value
-        high *= constant.estimate.high / constant.value
-    value, low, high = (max(0.0, one - device_s) for one in (launch_s, low, high))
-    cost.put(_HOST, value, low, high)
+    device_s = sum(cost.value)
+    host = pace.host if split.tp * split.ep == 1 else pace.host_split
+    launches = rank.layers * share
+    if launches * host[2] > device_s:
+        # What the host takes longer than the device; its interval is that of the whole launch.
+        cost.put(_HOST, *(max(0.0, launches * one - device_s) for one in host))
+    return StageCost(cost, stages, launches * host[0] > device_s)
 
 
 def host_constant(constants: Calibration, split: Split) -> Constant:

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from linkbound.evidence.types import Provenance
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.book import CurveBook
 from linkbound.predict.calibration import Calibration, Constant
 from linkbound.predict.compute import padded_tokens
 from linkbound.predict.cost import Cost
 from linkbound.predict.pace import Pace
-from linkbound.predict.pricing import ModelWork, PlanPrices
+from linkbound.predict.pricing import ModelWork, PlanPrices, Source
 from linkbound.predict.schedule import Step
 from linkbound.predict.stage import add_sampling, add_sends, host_constant, phase_of, stage_costs
 from linkbound.predict.types import Estimate, Plan, StepTime, Term, TermKind
@@ -131,16 +130,11 @@ def _terms(engine: Engine, prices: PlanPrices, step: Step, total: Cost) -> tuple
     return tuple(terms)
 
 
-def _source(
-    engine: Engine, prices: PlanPrices, step: Step, kind: TermKind
-) -> tuple[Provenance, str, tuple[str, ...]]:
-    if kind is not TermKind.CROSSINGS:
-        constant = _constant(kind, engine.calibration, prices.plan, step)
-        return constant.provenance, constant.basis, engine.calibration.record_ids
-    priced = prices.whole(phase_of(step), padded_tokens(step.tokens, engine.rules))
-    sources = "; ".join(dict.fromkeys(curve.source for curve in priced.curves))
-    ids = tuple(dict.fromkeys(one for curve in priced.curves for one in curve.record_ids))
-    return priced.provenance, sources, ids
+def _source(engine: Engine, prices: PlanPrices, step: Step, kind: TermKind) -> Source:
+    if kind is TermKind.CROSSINGS:
+        return prices.source(phase_of(step), padded_tokens(step.tokens, engine.rules))
+    constant = _constant(kind, engine.calibration, prices.plan, step)
+    return constant.provenance, constant.basis, engine.calibration.record_ids
 
 
 def _constant(kind: TermKind, constants: Calibration, plan: Plan, step: Step) -> Constant:
