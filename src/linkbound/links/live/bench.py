@@ -6,6 +6,7 @@ time of queueing (notes: a kernel polls a word of pinned memory). L1-L3.
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from linkbound.links.live.cuda import Cuda, DeviceFacts, Event, Stream
@@ -108,10 +109,7 @@ class Bench:
             self._join(lead, tasks[0].last, "warm")
         go = self.event(lead.device, "go")
         self.cuda.record(go, lead)
-        marks = [
-            self._queue(task, count, go, n)
-            for n, (task, count) in enumerate(zip(tasks, calls, strict=True))
-        ]
+        marks = self._queue_all(tasks, calls, go, together=not gated)
         end = self.event(lead.device, "end")
         for task in tasks[1:]:
             self._join(lead, task.first, "joined")
@@ -125,6 +123,17 @@ class Bench:
             window_s=self.cuda.elapsed_s(go, end),
             members_s=tuple(self.cuda.elapsed_s(*mark) for mark in marks),
         )
+
+    def _queue_all(
+        self, tasks: Sequence[Task], calls: Sequence[int], go: Event, *, together: bool
+    ) -> list[tuple[Event, Event]]:
+        """Queue all tasks; `together` from a thread each, where a call may block its caller."""
+        numbers = range(len(tasks))
+        if not together or len(tasks) == 1:
+            return [self._queue(tasks[n], calls[n], go, n) for n in numbers]
+        with ThreadPoolExecutor(max_workers=len(tasks)) as pool:
+            queued = [pool.submit(self._queue, tasks[n], calls[n], go, n) for n in numbers]
+            return [one.result() for one in queued]
 
     def _queue(self, task: Task, calls: int, go: Event, number: int) -> tuple[Event, Event]:
         """One task's calls between two marks on the GPU where it begins."""

@@ -6,6 +6,7 @@ Only children import this. Memory is plain cuMemAlloc: other kinds follow other 
 import ctypes
 import importlib
 import mmap
+import threading
 from typing import Any
 
 from linkbound.links.live.cuda import CudaError, DeviceFacts, Event, Stream
@@ -36,7 +37,8 @@ class DriverCuda:
         self._contexts: dict[int, Any] = {}
         self._modules: dict[int, Any] = {}
         self._functions: dict[tuple[int, str], Any] = {}
-        self._current: int | None = None
+        # A context is current in a thread, not in the process.
+        self._thread = threading.local()
         self._pageable: list[mmap.mmap] = []
 
     def devices(self) -> tuple[DeviceFacts, ...]:
@@ -164,9 +166,9 @@ class DriverCuda:
         return self._contexts[device]
 
     def _use(self, device: int) -> None:
-        if self._current != device:
+        if getattr(self._thread, "device", None) != device:
             self._call("cuCtxSetCurrent", self._context(device))
-            self._current = device
+            self._thread.device = device
 
     def _function(self, device: int, kernel: str) -> Any:
         key = (device, kernel)

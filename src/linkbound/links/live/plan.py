@@ -119,6 +119,8 @@ def _speeds(scope: Scope, methods: Sequence[Method], node: int | None) -> Iterat
             yield structs.replace(base, kind=CellKind.RATE, size_bytes=rate_bytes)
             if not scope.quick:
                 yield structs.replace(base, kind=CellKind.PROOF, size_bytes=rate_bytes)
+        if scope.quick and method in (Method.DRIVER_PULL, Method.PAGEABLE):
+            continue
         for src, dst in both_ways(scope.pairs):
             base = Cell(kind=CellKind.CURVE, src=src, dst=dst, method=method, node=own)
             sizes = (*scope.sizes, rate_bytes) if scope.both_ways_at_all_sizes else (rate_bytes,)

@@ -20,7 +20,8 @@ from linkbound.links.types import Operation
 DIRECT_WINDOW_BYTES = 4 * 1024**3
 """Of one sustained window: 10 ms at 400 GB/s, 160 ms over PCIe 4."""
 STAGED_WINDOW_BYTES = 1024**3
-PAGEABLE_WINDOW_BYTES = 256 * 1024**2
+PAGEABLE_WINDOW_BYTES = 64 * 1024**2
+"""A single copy takes 10 ms and more: calls back to back gain nothing."""
 _MOST_CALLS = 16
 _COUNTER_BITS = 32
 """PCIe's byte counters wrap at 4 GiB (seen on an H200): windows through the host stay below."""
