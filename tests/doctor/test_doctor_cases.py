@@ -68,3 +68,9 @@ def test_all_codes_of_the_collection_are_in_the_vocabulary() -> None:
         )
     }
     assert used <= vocabulary().keys()
+
+
+def test_the_vocabulary_is_the_one_of_the_collection() -> None:
+    text = (CASES / "FINDINGS.md").read_text(encoding="utf-8")
+    listed = [line.split("`")[1] for line in text.splitlines() if line.startswith("- `")]
+    assert list(vocabulary()) == listed
