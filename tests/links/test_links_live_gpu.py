@@ -29,13 +29,9 @@ SHARE = 0.99
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """One default sweep of the first pair, as a user runs it."""
     path = tmp_path_factory.mktemp("links") / "live.linkbound"
-    code = (
-        "import sys; from linkbound.cli import main; "
-        "main.VERBS.setdefault('links', ('linkbound.cli.links', 'Measure.')); main.main()"
-    )
     argv = ("links", "--pairs", "0-1", "--busy-ok", "--json", "-C", str(path))
     done = subprocess.run(
-        [sys.executable, "-c", code, *argv],
+        [sys.executable, "-m", "linkbound.cli", *argv],
         capture_output=True,
         env=job_environment(),
         timeout=300,

@@ -332,3 +332,11 @@ def test_progress_scales_what_is_left_by_the_pace_so_far() -> None:
     done_s = sum(map(expected_s, cells[:2]))
     assert progress.left_s(done_s * 2) == pytest.approx(2 * (whole_s - done_s))
     assert (progress.done, progress.total) == (3, 4)
+
+
+def test_sets_with_host_traffic_need_the_host_methods_too() -> None:
+    found = contention_sets(eight_gpus(), LABELS)
+    scope = Scope(pairs=SCOPE.pairs, methods=(Method.CE_PUSH,), sizes=(4096,))
+    cells = [cell for cell in peer_cells(scope, found) if cell.kind is CellKind.SET]
+    assert cells
+    assert {one.method for cell in cells for one in cell.members} == {Method.CE_PUSH}

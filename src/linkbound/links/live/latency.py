@@ -24,7 +24,7 @@ CHASE_STRIDE_BYTES = 128
 CHASE_LOADS = 32768
 """Two rounds of the ring, which is larger than any L1: only the owner's L2 can answer."""
 _CHASE_WARM_UP = 5
-"""Rounds before the samples: the first takes up to a third longer, the next ones a few nanoseconds."""
+"""Rounds before the samples: the first takes up to a third longer, the next ones some ns."""
 PINGPONG_LAPS = 1000
 PINGPONG_WARM_UP = 50
 PINGPONG_LIMIT_NS = 2_000_000_000

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import structs
 
 from linkbound.links.live.cell import Cell, CellKind, Member
-from linkbound.links.live.contention import ContentionSet
+from linkbound.links.live.contention import PEER, ContentionSet
 from linkbound.links.live.rows import HOST
 from linkbound.links.live.tasks import (
     METHODS,
@@ -69,7 +69,7 @@ def peer_cells(scope: Scope, sets: Sequence[ContentionSet]) -> tuple[Cell, ...]:
     cells += _speeds(scope, methods, None)
     cells += _latencies(scope)
     if not scope.quick:
-        cells += _sets(sets, methods)
+        cells += _sets(sets, scope.methods)
         for src, dst in scope.pairs:
             cells += _extras(src, dst, methods)
     return tuple(cells)
@@ -188,16 +188,13 @@ def _host_legs(scope: Scope, node: int | None) -> Iterator[Cell]:
 
 
 def _sets(sets: Sequence[ContentionSet], methods: Sequence[Method]) -> Iterator[Cell]:
-    """Each set by the first copy-engine method and the first SM method that were asked for."""
+    """Each set with pairs by the copy engine and by kernels, where all of its methods are asked."""
     for one in sets:
-        if one.through_host:
-            continue
         for kind in (Method.CE_PUSH, Method.SM_WRITE):
-            if kind in methods:
-                members = tuple(
-                    (src, dst, method if method in (Method.H2D, Method.D2H) else kind)
-                    for src, dst, method in one.members
-                )
+            members = tuple(
+                (src, dst, kind if method == PEER else method) for src, dst, method in one.members
+            )
+            if not one.through_host and all(method in methods for _, _, method in members):
                 yield _set_cell(one, members)
 
 
