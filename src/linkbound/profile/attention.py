@@ -68,7 +68,7 @@ class GroupedAttention:
 
     def __call__(self, x: torch.Tensor, piece: Piece) -> torch.Tensor:
         """Token x hidden to token x heads · dim."""
-        qkv = ops.linear(x, self.qkv)
+        qkv = functional.linear(x, self.qkv)
         keys, values = self.keys[piece.first : piece.last], self.values[piece.first : piece.last]
         ops.rotate_append(qkv, keys, values, piece.starts, self.rotation, piece.new)
         queries = qkv[:, : self.heads * self.mixer.key_dim]
@@ -148,7 +148,7 @@ class LatentAttentionBlock:
     def _append(
         self, x: torch.Tensor, positions: torch.Tensor, cache: torch.Tensor, piece: Piece
     ) -> None:
-        down = ops.linear(x, self.down)
+        down = functional.linear(x, self.down)
         latent, key = down.split([self.mixer.latent_dim, self.mixer.rope_dim], dim=-1)
         latent, _ = ops.add_rms_norm(latent.contiguous(), None, self.norm)
         key = ops.rotate(key.unsqueeze(1), positions, self.rotation).squeeze(1)
@@ -159,8 +159,8 @@ class LatentAttentionBlock:
         self, x: torch.Tensor, positions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if self.query_down is not None:
-            x, _ = ops.add_rms_norm(ops.linear(x, self.query_down), None, self.query_norm)
-        query = ops.linear(x, self.query_up).unflatten(1, (self.heads, -1))
+            x, _ = ops.add_rms_norm(functional.linear(x, self.query_down), None, self.query_norm)
+        query = functional.linear(x, self.query_up).unflatten(1, (self.heads, -1))
         plain, turned = query.split([self.mixer.nope_dim, self.mixer.rope_dim], dim=-1)
         return plain, ops.rotate(turned, positions, self.rotation)
 

@@ -40,12 +40,12 @@ class DenseBlock:
 
     def inner(self, x: torch.Tensor) -> torch.Tensor:
         """Before the second product."""
-        into = ops.linear(x, self.into)
+        into = functional.linear(x, self.into)
         return ops.silu_mul(into) if self.gated else functional.gelu(into)
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
         """This rank's part of the sum."""
-        return ops.linear(self.inner(x), self.down)
+        return functional.linear(self.inner(x), self.down)
 
 
 class DenseFeedForward:
@@ -113,7 +113,7 @@ class MoeFeedForward:
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Experts of each token and their weights, which add up to 1."""
-        score = ops.linear(x, self.router).float()
+        score = functional.linear(x, self.router).float()
         best, experts = score.topk(self.ffn.top_k, dim=-1)
         return experts, best.softmax(-1).to(x.dtype)
 

@@ -17,8 +17,6 @@ KEY_BLOCK = 64
 PROGRAMS = 264
 """Programs aimed at by attention of one token: two on each multiprocessor of a large GPU."""
 MOST_PIECES = 32
-MATVEC_OUTPUTS, MATVEC_INPUTS = 4, 2048
-"""Tile of one program: 16 KiB of weights on the way at once."""
 
 
 @triton.jit
@@ -73,36 +71,6 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     out = torch.empty(rows, width, dtype=gate_up.dtype, device=gate_up.device)
     block = min(1024, triton.next_power_of_2(width))
     _silu_mul[(rows, triton.cdiv(width, block))](gate_up, out, width, BLOCK=block)
-    return out
-
-
-@triton.jit
-def _matvec(x, weight, out, outputs, inputs, BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
-    sums = tl.zeros((BLOCK_OUT, BLOCK_IN), tl.float32)
-    for start in range(0, inputs, BLOCK_IN):
-        at = start + tl.arange(0, BLOCK_IN)
-        value = tl.load(x + at, mask=at < inputs, other=0.0).to(tl.float32)
-        part = tl.load(
-            weight + row[:, None] * inputs + at[None, :],
-            mask=(row[:, None] < outputs) & (at[None, :] < inputs),
-            other=0.0,
-            eviction_policy="evict_first",
-        )
-        sums += part.to(tl.float32) * value[None, :]
-    tl.store(out + row, tl.sum(sums, 1).to(out.dtype.element_ty), mask=row < outputs)
-
-
-def matvec(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """x · weightᵀ for one row: nothing but the weights' bytes counts there."""
-    outputs, inputs = weight.shape
-    if out is None:
-        out = torch.empty(1, outputs, dtype=x.dtype, device=x.device)
-    _matvec[(triton.cdiv(outputs, MATVEC_OUTPUTS),)](
-        x, weight, out, outputs, inputs,
-        BLOCK_OUT=MATVEC_OUTPUTS, BLOCK_IN=min(MATVEC_INPUTS, triton.next_power_of_2(inputs)),
-        num_warps=8,
-    )  # fmt: skip
     return out
 
 

@@ -181,7 +181,7 @@ class Network:
             at = slice(piece.new - 1, None, piece.new)
             x, residual = x[at].contiguous(), residual[at].contiguous()
         normed, _ = ops.add_rms_norm(x, residual, self.norm)
-        part = ops.linear(normed, self.head)
+        part = functional.linear(normed, self.head)
         if self.held.split.tp > 1:
             ranks = self.exchange.tensor
             gathered = self.exchange.all_gather(part, ranks, CrossingKind.LOGITS)

@@ -31,15 +31,6 @@ def add_rms_norm(
     return functional.rms_norm(total, total.shape[-1:], weight, EPSILON), total
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """x · weightᵀ, into `out` where one is given."""
-    if x.is_cuda and len(x) == 1:
-        from linkbound.profile import kernels
-
-        return kernels.matvec(x, weight, out)
-    return functional.linear(x, weight) if out is None else torch.mm(x, weight.t(), out=out)
-
-
 def grouped_product(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """Rows up to each group's end (group) times that group's weights (group x output x input)."""
     # The public name came after 2.9.

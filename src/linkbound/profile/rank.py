@@ -80,17 +80,11 @@ def _time_point(network: Network, job: Job, point: Point, trace: Path) -> RankPo
     count = job.steps
     if point.phase is Phase.PREFILL:
         count = max(LEAST_PREFILLS, job.steps // PREFILL_SHARE)
-    traced = job.traced_steps
-    step = Step(network, job, point, max(count, traced + 2))
-    step.reset()
-    _together(job)
-    times_s = _time_on_device(step, count) if job.device is Device.CUDA else _time(step, count)
-    timeline = None
-    if traced:
-        step.reset()
-        _together(job)
-        on_device = job.device is Device.CUDA
-        timeline = _trace(step, traced, trace) if on_device else _log(network, step, traced)
+    step = Step(network, job, point, max(count, job.traced_steps + 2))
+    # On both sides of the traced steps: clocks that fall under load fall for all alike.
+    times_s = _time_plain(step, job, count - count // 2)
+    timeline = _instrumented(network, step, job, trace) if job.traced_steps else None
+    times_s += _time_plain(step, job, count // 2)
     return RankPoint(
         rank=network.held.rank.number,
         point=point,
@@ -100,6 +94,20 @@ def _time_point(network: Network, job: Job, point: Point, trace: Path) -> RankPo
         timeline=timeline,
         memory_bytes=torch.cuda.max_memory_allocated() if job.device is Device.CUDA else None,
     )
+
+
+def _time_plain(step: Step, job: Job, count: int) -> list[float]:
+    step.reset()
+    _together(job)
+    return _time_on_device(step, count) if job.device is Device.CUDA else _time(step, count)
+
+
+def _instrumented(network: Network, step: Step, job: Job, trace: Path) -> Timeline:
+    step.reset()
+    _together(job)
+    if job.device is Device.CUDA:
+        return _trace(step, job.traced_steps, trace)
+    return _log(network, step, job.traced_steps)
 
 
 def _together(job: Job) -> None:
