@@ -56,6 +56,21 @@ def test_a_finding_names_its_file_and_what_to_do(case: str) -> None:
             assert any(name in finding.seen for name in EXPECTED[case]["inputs"])
 
 
+PASTED = ("013", "018", "021", "063", "051")
+
+
+@pytest.mark.parametrize("case", PASTED)
+def test_outputs_below_each_other_in_one_file_give_the_same(case: str) -> None:
+    entry = EXPECTED[case]
+    folder = next(CASES.glob(f"{case}-*"))
+    pasted = b"\n\n".join((folder / name).read_bytes() for name in entry["inputs"])
+    symptom = None if entry["symptom"] is None else Symptom(entry["symptom"])
+    findings = diagnose([("pasted.txt", pasted)], symptom).findings
+    found = {(finding.code, finding.level.value) for finding in findings}
+    assert {(must["code"], must["level"]) for must in entry["must"]} <= found
+    assert not {code for code, _ in found} & set(entry["must_not"])
+
+
 def test_all_codes_of_the_collection_are_in_the_vocabulary() -> None:
     used = {
         code

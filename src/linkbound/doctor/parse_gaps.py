@@ -38,7 +38,7 @@ def _gap(source: str, line: int, text: str) -> Message:
 def _missing_rows(lines: list[str], source: str) -> Iterator[Message]:
     """NICs that head a column of `topo -m` and have no row; GPUs are told by the reader."""
     for number, line in enumerate(lines, 1):
-        names = _header(line)
+        names = header(line)
         nics = [name for name in names if not name.startswith("GPU")]
         if not nics or "GPU0" not in names:
             continue
@@ -50,7 +50,7 @@ def _missing_rows(lines: list[str], source: str) -> Iterator[Message]:
         return
 
 
-def _header(line: str) -> list[str]:
+def header(line: str) -> list[str]:
     """The device names of a heading; empty where the line is a row of the table."""
     if "GPU0" not in line:
         return []
@@ -72,8 +72,8 @@ def parse_surplus(text: str, source: str) -> tuple[Message, ...]:
         return ()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
-        if header := _header(line):
-            names = [name for name in header if name.startswith("GPU")]
+        if heading := header(line):
+            names = [name for name in heading if name.startswith("GPU")]
         elif len(names) > 1 and words and _ROW.match(words[0]) and len(words) > 2:
             cells = [word for word in words[1:] if _CELL.match(word)]
             if words[0] not in names and len(cells) > 1:

@@ -3,10 +3,8 @@
 A posted file often holds the output of several tools, so one reader's success ends nothing.
 """
 
-import importlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from linkbound.doctor.parse_acs import parse_acs
@@ -20,6 +18,7 @@ from linkbound.doctor.parse_module_options import parse_module_options
 from linkbound.doctor.parse_peer_checks import parse_peer_checks
 from linkbound.doctor.parse_rate_matrix import parse_rate_matrix
 from linkbound.doctor.read_links import read_link_facts
+from linkbound.doctor.read_topology import read_machines, why_unread
 from linkbound.doctor.types import (
     DmaFault,
     Facts,
@@ -34,15 +33,12 @@ from linkbound.doctor.types import (
 )
 from linkbound.errors import InputError
 from linkbound.links.sniff import decode
-from linkbound.topology.sniff import READERS, read_machine
 from linkbound.topology.types import Machine
 from linkbound.values import Value
 
 _BAR1 = re.compile(r"^\s*BAR 1: current size: (\d{1,6})([KMGT])B\b", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SECOND_READERS = ("nvidia-smi topo -p2p", "nvidia-smi topo -m", "nvidia-smi -q", "nvidia-smi")
-"""Tools whose outputs people paste below each other into one file."""
 
 
 class Reading(Value, frozen=True, kw_only=True):
@@ -68,7 +64,8 @@ def read_inputs(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None) ->
         parts = _read_input(name, data, text)
         kinds = tuple(kind for kind, _, values in parts if values)
         if not kinds:
-            unread.append(UnreadInput(name=name, reason=_why_unread(name, data, text)))
+            reason = why_unread(name, data, text) or f"{name}: no line of it is known here."
+            unread.append(UnreadInput(name=name, reason=reason))
             continue
         read.append(ReadInput(name=name, kinds=tuple(dict.fromkeys(kinds))))
         found.setdefault("texts", []).append(Text(source=name, text=text))
@@ -77,16 +74,6 @@ def read_inputs(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None) ->
     fields: dict[str, Any] = {field: tuple(values) for field, values in found.items()}
     facts = Facts(symptom=symptom, **fields)
     return Reading(facts=facts, read=tuple(read), unread=tuple(unread))
-
-
-def _why_unread(name: str, data: bytes, text: str) -> str:
-    """What the reader says that took the file for its own; else that none did."""
-    if any(reader.matches(text) for reader in READERS):
-        try:
-            read_machine(data, name)
-        except InputError as error:
-            return error.seen
-    return f"{name}: no line of it is known to the doctor's readers."
 
 
 Part = tuple[str, str, tuple[Any, ...]]
@@ -103,7 +90,7 @@ _TEXT_READERS: tuple[tuple[str, str, Callable[[str, str], tuple[Any, ...]]], ...
 
 
 def _read_input(name: str, data: bytes, text: str) -> list[Part]:
-    parts: list[Part] = [("topology", "machines", _machines(name, data, text))]
+    parts: list[Part] = [("topology", "machines", read_machines(name, data, text))]
     parts += read_link_facts(name, data, text)
     parts += [(kind, field, parse(text, name)) for kind, field, parse in _TEXT_READERS]
     parts += _kernel_log(parse_kernel_log(text, name))
@@ -119,29 +106,6 @@ def _read_input(name: str, data: bytes, text: str) -> list[Part]:
     if any(facts for _, _, facts in parts):
         parts = [(kind or parts[0][0], field, facts) for kind, field, facts in parts]
     return parts
-
-
-def _machines(name: str, data: bytes, text: str) -> tuple[Machine, ...]:
-    """The machine that the file's own reader sees, and what other tools in it add."""
-    found: list[Machine] = []
-    first = next((reader for reader in READERS if reader.matches(text)), None)
-    # Where it is no topology file, the other readers decide whether it is anything.
-    with suppress(InputError):
-        found.append(read_machine(data, name))
-    pasted = first is None or first.name.startswith(("nvidia-smi", "p2p"))
-    for reader in READERS if pasted else ():
-        if reader is first or reader.name not in _SECOND_READERS or not reader.matches(text):
-            continue
-        module, function = reader.parser.split(".")
-        parse = getattr(importlib.import_module(f"linkbound.topology.{module}"), function)
-        try:
-            other: Machine = parse(text, name)
-        except InputError:
-            continue
-        # A row `GPU0 X` of one matrix looks like a row of the other: only what it adds counts.
-        if "topo" not in reader.name or any(path.kind or path.status for path in other.pairs):
-            found.append(other)
-    return tuple(found)
 
 
 def _kernel_log(facts: Iterable[DmaFault | LimitedLink | PciLine]) -> list[Part]:

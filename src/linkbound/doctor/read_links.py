@@ -5,7 +5,15 @@ from typing import Any
 
 from linkbound.doctor.types import Message, NvbandwidthDevices, Place, RateMatrix, Switch
 from linkbound.errors import InputError
-from linkbound.links import LinkEvidence, Operation, PairRate, PeerAccess, read_links
+from linkbound.links import (
+    LinkEvidence,
+    NcclLog,
+    Operation,
+    PairRate,
+    PeerAccess,
+    parse_nccl_log,
+    read_links,
+)
 from linkbound.links.parse_nvbandwidth import parse_nvbandwidth
 
 Part = tuple[str, str, tuple[Any, ...]]
@@ -22,12 +30,13 @@ def read_link_facts(name: str, data: bytes, text: str) -> list[Part]:
     access = _connectivity(text)
     try:
         evidence = read_links(data, name)
+        logs = evidence.logs or _logs(text, name)
     except InputError:
         return [("p2pBandwidthLatencyTest", "access", tuple((name, one) for one in access))]
     matrices, others = _matrices(evidence)
     granted = evidence.access or access
     return [
-        (evidence.kind, "logs", evidence.logs),
+        ("NCCL log", "logs", logs),
         (evidence.kind, "runs", evidence.runs),
         (evidence.kind, "matrices", matrices),
         (evidence.kind, "rates", tuple((name, rate) for rate in others)),
@@ -37,6 +46,13 @@ def read_link_facts(name: str, data: bytes, text: str) -> list[Part]:
         (evidence.kind, "gaps", _notes(evidence, _GAP_NOTE, "gap")),
         (evidence.kind, "contradictions", _notes(evidence, _SIZE_NOTE, "size")),
     ]
+
+
+def _logs(text: str, name: str) -> tuple[NcclLog, ...]:
+    """The log that stands below or around another tool's output."""
+    if "NCCL INFO " not in text and "NCCL WARN " not in text:
+        return ()
+    return (parse_nccl_log(text, name),)
 
 
 def _connectivity(text: str) -> tuple[PeerAccess, ...]:
