@@ -12,7 +12,7 @@ from linkbound.links.types import Arm
 from linkbound.model.types import Load
 from linkbound.predict.cost import Cost
 from linkbound.predict.pricing import PlanPrices
-from linkbound.predict.schedule import Step, schedule
+from linkbound.predict.schedule import Step, sampled_schedule, schedule
 from linkbound.predict.stage import StageCost, add_sampling, add_sends, stage_costs
 from linkbound.predict.steptime import Engine, step_time
 from linkbound.predict.types import Estimate, Forecast, Plan, StepTime, TermKind
@@ -59,7 +59,7 @@ def _call_cost(engine: Engine, prices: PlanPrices, load: Load) -> Cost:
     total = Cost()
     constant = engine.calibration.call_s.estimate
     total.add(TermKind.OVERHEAD, constant.value, constant.low, constant.high)
-    steps = schedule(load, engine.rules)
+    steps = sampled_schedule(load, engine.rules)
     groups = max(1, min(prices.stages, sum(step.count for step in steps if step.chunks)))
     for index, step in enumerate(steps):
         if step.chunks:
