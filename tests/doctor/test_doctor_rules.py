@@ -620,6 +620,13 @@ def test_suspicions_need_a_symptom_and_room(symptom: str, own: str) -> None:
     assert codes(hosts, symptom=symptom) == {"transport-net"}
 
 
+def test_a_pci_tree_beside_an_nvlink_map_leaves_no_room() -> None:
+    linked, tree = texts.topo(2, lambda *_: "NV4"), texts.topo(2, lambda *_: "PHB")
+    assert codes(linked, tree, symptom="hang") == {"nvlink-whole"}
+    other = texts.topo(4, lambda *_: "PHB")
+    assert "p2p-hang" in codes(linked, other, symptom="hang")
+
+
 def test_what_rules_a_cause_out_ends_its_suspicion() -> None:
     map_ = texts.topo(2, lambda *_: "PHB")
     assert "iommu-translating" not in codes(map_, COMMAND_LINE + "iommu=pt", symptom="hang")

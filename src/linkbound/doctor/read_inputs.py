@@ -17,7 +17,7 @@ from linkbound.doctor.parse_messages import parse_messages
 from linkbound.doctor.parse_module_options import parse_module_options
 from linkbound.doctor.parse_peer_checks import parse_peer_checks
 from linkbound.doctor.parse_rate_matrix import parse_rate_matrix
-from linkbound.doctor.read_links import read_link_facts
+from linkbound.doctor.read_links import UNUSED, read_link_facts
 from linkbound.doctor.read_topology import read_machines, why_unread
 from linkbound.doctor.types import (
     DmaFault,
@@ -71,7 +71,9 @@ def read_inputs(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None) ->
         found.setdefault("texts", []).append(Text(source=name, text=text))
         for _, field, values in parts:
             found.setdefault(field, []).extend(values)
-    fields: dict[str, Any] = {field: tuple(values) for field, values in found.items()}
+    fields: dict[str, Any] = {
+        field: tuple(values) for field, values in found.items() if field != UNUSED
+    }
     facts = Facts(symptom=symptom, **fields)
     return Reading(facts=facts, read=tuple(read), unread=tuple(unread))
 

@@ -17,6 +17,8 @@ from linkbound.links import (
 from linkbound.links.parse_nvbandwidth import parse_nvbandwidth
 
 Part = tuple[str, str, tuple[Any, ...]]
+UNUSED = "unused"
+"""The part of a file that is understood and of which no rule makes use."""
 _BETWEEN_GPUS = (Operation.COPY, Operation.COPY_BOTH_WAYS)
 _TO_PEERS = re.compile(r"^(?:device_to_device|all_to_one|one_to_all|bidirectional_device)")
 _TITLE = re.compile(r"^P2P Connectivity Matrix", re.MULTILINE)
@@ -36,6 +38,7 @@ def read_link_facts(name: str, data: bytes, text: str) -> list[Part]:
     matrices, others = _matrices(evidence)
     granted = evidence.access or access
     return [
+        (evidence.kind, UNUSED, evidence.curves[:1] or evidence.notes[:1]),
         ("NCCL log", "logs", logs),
         (evidence.kind, "runs", evidence.runs),
         (evidence.kind, "matrices", matrices),

@@ -5,7 +5,7 @@ The input must leave room for peer transfers over PCIe: granted, used, or nothin
 
 from collections.abc import Iterator
 
-from linkbound.doctor.identity import kinds
+from linkbound.doctor.identity import identity, kinds, may_be_same
 from linkbound.doctor.parse_kernel_arguments import in_force, passes_through
 from linkbound.doctor.parse_module_options import STATIC_BAR1
 from linkbound.doctor.parts import model_of, nvlink_part
@@ -115,13 +115,26 @@ def _all_differ(facts: Facts) -> bool:
 
 
 def nvlink_only(facts: Facts) -> bool:
-    """All pairs of every map are NVLink, or all GPUs are NVLink modules."""
-    maps = [paths for machine in facts.machines if (paths := kinds(machine))]
+    """A map joins all pairs by NVLink, or all GPUs are NVLink modules.
+
+    A PCI tree of the same machine shows PCIe paths beside it; a map of another machine counts.
+    """
+    maps = [
+        (machine, set(paths.values())) for machine in facts.machines if (paths := kinds(machine))
+    ]
+    linked = [machine for machine, found in maps if found == {PathKind.NVLINK}]
     if maps:
-        return all(set(paths.values()) == {PathKind.NVLINK} for paths in maps)
+        return bool(linked) and all(
+            any(_may_be(facts, machine, other) for other in linked) for machine, _ in maps
+        )
     names = [name for machine in facts.machines for name in _names(machine)]
     names += [device.name for run in facts.runs for device in run.devices]
     return len(names) > 1 and all(map(nvlink_part, names))
+
+
+def _may_be(facts: Facts, one: Machine, other: Machine) -> bool:
+    same = may_be_same(identity(facts, one.sources[0]), identity(facts, other.sources[0]))
+    return same and len(one.gpus) == len(other.gpus)
 
 
 def _names(machine: Machine) -> list[str]:
