@@ -10,6 +10,8 @@ import re
 from linkbound.errors import UsageError
 
 GIB = 1024**3
+LONGEST_NUMBER = 18
+"""Characters of a number in an argument: more than any memory or message needs."""
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?\s*$", re.IGNORECASE)
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|h)?\s*$")
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -26,6 +28,12 @@ def parse_size_bytes(text: str) -> int:
             hint="Write 8, 64K, 16MiB (powers of 1024) or 1GB (powers of 1000).",
         )
     number, prefix, suffix = found.groups()
+    if len(number) > LONGEST_NUMBER:
+        raise UsageError(
+            f"'{text[:20]}...' is not a size.",
+            why="No memory and no message is that large.",
+            hint="Write 8, 64K, 16MiB (powers of 1024) or 1GB (powers of 1000).",
+        )
     base = 1000 if (suffix or "").upper() == "B" and prefix else 1024
     return round(float(number) * float(base ** _POWER[prefix.upper()]))
 

@@ -151,3 +151,13 @@ def test_a_guard_that_is_not_set_is_not_invented(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(guard, raising=False)
     assert not set(MULTICAST_GUARDS) & set(child_environment({}))
     assert child_environment({"NCCL_NVLS_ENABLE": "0"})["NCCL_NVLS_ENABLE"] == "0"
+
+
+def test_a_guard_that_stands_open_here_does_not_open_children(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str]
+) -> None:
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "1")
+    changed = child_environment({"NCCL_NVLS_ENABLE": "0"})
+    assert changed["NCCL_NVLS_ENABLE"] == "0"
+    result = run(["sh", "-c", "echo $NCCL_NVLS_ENABLE"], env={**env, **changed}, limit_s=30)
+    assert result.stdout == b"0\n"

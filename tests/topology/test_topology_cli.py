@@ -93,7 +93,7 @@ def test_bad_file(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--force", str(CUBE)], "--force without -o."),
         (["-o", "a.png", str(CUBE)], "a.png: not a .svg file."),
         (["--machine", str(CUBE), str(CUBE)], "Both files and --machine"),
-        (["-o", "no/such/folder/a.svg", str(CUBE)], "no/such/folder/a.svg: cannot be written"),
+        (["-o", "no/such/folder/a.svg", str(CUBE)], "no/such/folder/a.svg cannot be written"),
     ],
 )
 def test_usage(arguments: list[str], seen: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,3 +97,8 @@ def test_rates_and_capacities() -> None:
 def test_significant_digits_keep_the_value(value: float) -> None:
     shown = float(format_significant(value).replace(",", ""))
     assert shown == pytest.approx(value, rel=0.00501)
+
+
+def test_a_size_beyond_any_memory_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'9{20}\.\.\.' is not a size"):
+        parse_size_bytes("9" * 400)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from linkbound.cli.options import write_text
 from linkbound.errors import InputError, NothingToMeasure, UsageError
 from linkbound.topology import Machine, NicPath, PairPath, merge, read_machine
 from linkbound.topology.sniff import MAX_FILE_BYTES
@@ -47,6 +48,7 @@ def command(
         from linkbound.report.topology_svg import render_topology_svg
 
         write_text(output, render_topology_svg(found))
+        click.echo(f"Wrote {output}", err=True)
     if as_json:
         click.echo(json.dumps(document(found), indent=2, allow_nan=False))
     else:
@@ -108,19 +110,6 @@ def check_output(output: Path | None, force: bool) -> None:
             why="It will not be overwritten without --force.",
             hint="Give another name or --force.",
         )
-
-
-def write_text(output: Path, text: str) -> None:
-    """Writes the file and says so on stderr."""
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"{output}: cannot be written ({error.strerror}).",
-            why="The picture was not saved.",
-            hint="Give a file in a folder that you may write to.",
-        ) from None
-    click.echo(f"Wrote {output}", err=True)
 
 
 def read_file(path: Path, name: str) -> Machine:

@@ -15,13 +15,13 @@ from typing import IO
 from linkbound.errors import UsageError
 from linkbound.values import Value
 
-MULTICAST_GUARDS = (
-    "NCCL_NVLS_ENABLE",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-    "NVSHMEM_DISABLE_NVLS",
-    "VLLM_ALLREDUCE_USE_SYMM_MEM",
-)
-"""Variables that keep NVLink multicast off: where they are set here, every child has them."""
+MULTICAST_GUARDS = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+}
+"""Variables that keep NVLink multicast off at these values: closed here, closed in every child."""
 OUTPUT_LIMIT_BYTES = 16 * 1024**2
 """Kept of each stream: the first and the last half; a verbose NCCL log of 8 ranks is below it."""
 GRACE_S = 2.0
@@ -105,7 +105,9 @@ def run(
 
 
 def _guards() -> dict[str, str]:
-    return {name: os.environ[name] for name in MULTICAST_GUARDS if name in os.environ}
+    return {
+        name: closed for name, closed in MULTICAST_GUARDS.items() if os.environ.get(name) == closed
+    }
 
 
 def _start(
