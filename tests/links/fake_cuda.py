@@ -310,12 +310,14 @@ class FakeCuda:
     def _chain(self, stream: Stream, _at: int, _places: int, _stride: int) -> None:
         self._queue(stream, "work", 1e-6, None, None)
 
-    def _chase(self, stream: Stream, start: int, loads: int, end: int) -> None:
+    def _chase(self, stream: Stream, start: int, loads: int, end: int, block: int) -> None:
         self._require_access(stream, start, end)
         self._faults(f"chase on {stream.device}: {self.device_of(start)}>{stream.device}")
 
         def write() -> None:
-            self.words[end] = start + (128 if self._is("wrong", "chase") else 0)
+            area, at = self._area(start)
+            lost = 1 if self._is("wrong", "chase") else 0
+            self.words[end + 8 * block] = start - at + (at + 128 * (loads - lost)) % area.size
 
         self._queue(stream, "work", loads * CHASE_LOAD_S, None, write)
 
@@ -368,12 +370,13 @@ class FakeCuda:
     ) -> None:
         self._faults(label)
         held: list[Span] = []
-        word = {at: self.words[src + at] for at in (0, 8) if size <= 16 and src + at in self.words}
+        places = range(0, size, 8) if size <= 64 else ()
+        word = {at: self.words[src + at] for at in places if src + at in self.words}
 
         def read() -> None:
             area, at = self._area(src)
             held[:] = area.read(at, size)
-            word.update({at: self.words[src + at] for at in (0, 8) if src + at in self.words})
+            word.update({at: self.words[src + at] for at in places if src + at in self.words})
 
         def write() -> None:
             area, at = self._area(dst)
@@ -381,7 +384,7 @@ class FakeCuda:
             if self._is("wrong", label):
                 spot = size // 2 // 4 * 4
                 area.write(at + spot, 4, [(0, 4, "bad", 0)])
-            if size <= 16:
+            if places:
                 self.words.update({dst + place: value for place, value in word.items()})
 
         self._queue(stream, "work", spent_s, read, write)

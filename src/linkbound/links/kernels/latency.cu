@@ -31,11 +31,12 @@ extern "C" __global__ void chain(u64 buffer_at, u64 places, u64 stride) {
 }
 
 // Each load needs the last one's value; the end is written so that none can be left out.
-// Past the L1, whose answer would be no round trip.
-extern "C" __global__ void chase(u64 start_at, u64 loads, u64 end_at) {
+// Past the L1, whose answer would be no round trip. Of a block for each multiprocessor one runs.
+extern "C" __global__ void chase(u64 start_at, u64 loads, u64 end_at, u64 block) {
+    if (blockIdx.x != block) return;
     u64 place = start_at;
     for (u64 load = 0; load < loads; ++load) place = __ldcg((const u64 *)place);
-    *(u64 *)end_at = place;
+    ((u64 *)end_at)[block] = place;
 }
 
 // Two of these bounce a flag: each polls its own memory and writes into the other's.
