@@ -10,6 +10,8 @@ from profile_models import CONFIGS
 from linkbound.cli import profile
 from linkbound.errors import InputError, NothingToMeasure, UsageError
 from linkbound.evidence import Study
+from linkbound.topology import probe
+from linkbound.topology.types import Machine
 
 
 @pytest.fixture
@@ -40,11 +42,9 @@ def test_a_dry_run_as_json(model: str) -> None:
     assert children[0]["points"][0] == "decode 1 after 1,024"
 
 
-def test_without_enough_gpus_nothing_is_run(
-    model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_enough_gpus_nothing_is_run(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "require_torch", lambda: None)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(probe, "probe_machine", lambda: Machine(sources=()))
     ran = CliRunner().invoke(profile.command, [model, "--split", "tp2"])
     assert isinstance(ran.exception, NothingToMeasure)
     assert "0 GPUs are here, 2 are needed." in str(ran.exception)

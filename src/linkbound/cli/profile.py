@@ -1,7 +1,6 @@
 """`linkbound profile`: where the time of a split goes, with peer-to-peer on and off (P1)."""
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -178,13 +177,9 @@ def _delay(text: str | None) -> Delay | None:
 
 
 def _require_gpus(wanted: int) -> None:
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False
-        )
-        count = sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
-    except (OSError, subprocess.TimeoutExpired):
-        count = 0
+    from linkbound.topology.probe import probe_machine
+
+    count = len(probe_machine().gpus)
     if count < wanted:
         raise NothingToMeasure(
             f"{count} GPUs are here, {wanted} are needed.",
