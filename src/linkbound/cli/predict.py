@@ -91,7 +91,11 @@ def _score(study: "Study", sources: "Sources", runs: Path, as_json: bool) -> Non
 
     prepare(study, sources)
     found = score_file(study, sources, runs)
-    click.echo(render_score_json(found) if as_json else render_score(found))
+    name = f"the recorded machine {sources.name}" if sources.recorded else "this host"
+    if as_json:
+        click.echo(render_score_json(found, sources.name))
+    else:
+        click.echo(render_score(found, name))
 
 
 def _predict(

@@ -9,11 +9,12 @@ from linkbound.predict.score import Score, ScoreRow, Summary
 SCHEMA, VERSION = "linkbound.score", 1
 
 
-def render_score_json(score: Score) -> str:
+def render_score_json(score: Score, machine: str) -> str:
     """One JSON document; a metric without rows has null and a reason."""
     document = {
         "schema": SCHEMA,
         "version": VERSION,
+        "machine": machine,
         "rows": [_row(row) for row in score.rows],
         "effects": msgspec.to_builtins(score.effects),
         "signs": msgspec.to_builtins(score.signs),

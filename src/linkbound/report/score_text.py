@@ -8,9 +8,9 @@ _HEAD = (
 )
 
 
-def render_score(score: Score) -> str:
-    """Rows, effects, signs, then one line a metric."""
-    lines = [_HEAD, *(_row(row) for row in score.rows), ""]
+def render_score(score: Score, machine: str) -> str:
+    """Whose figures, then rows, effects, signs, and last one line a metric."""
+    lines = [f"Predicted on {machine}; times in ms.", _HEAD, *(_row(row) for row in score.rows), ""]
     if score.effects:
         lines.append("staged minus nccl: what host staging costs")
         lines += [_effect(row) for row in score.effects]
