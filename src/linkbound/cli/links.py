@@ -13,15 +13,15 @@ from linkbound.errors import CorruptionFound, LinkboundError
 
 if TYPE_CHECKING:
     from linkbound.links.live.cell import Cell, CopyJob
+    from linkbound.links.live.collective_types import CollectiveJob
+    from linkbound.links.live.measure import Outcome
     from linkbound.links.live.records import Kept, Origin
     from linkbound.links.live.rows import LinkRow
-    from linkbound.links.live.sweep import Swept
     from linkbound.topology.types import Machine
 
 SCHEMA = "linkbound.links"
 VERSION = 1
 DEFAULT_STUDY = Path("links.linkbound")
-HOST_NAME = "this-host"
 QUIET_LINE_S = 30.0
 """Between lines of progress where stderr is no terminal."""
 
@@ -34,6 +34,11 @@ QUIET_LINE_S = 30.0
 @click.option("-b", "begin", metavar="SIZE", help="Smallest size of a sweep.")
 @click.option("-e", "end", metavar="SIZE", help="Largest size of a sweep.")
 @click.option("-f", "factor", type=int, default=4, show_default=True, help="From size to size.")
+@click.option(
+    "--only",
+    type=click.Choice(["copies", "collectives"]),
+    help="Measure one of the two; --methods measures copies.",
+)
 @click.option("--busy-ok", is_flag=True, help="Measure although others use the GPUs.")
 @click.option(
     "-C",
@@ -54,30 +59,41 @@ def command(
     begin: str | None,
     end: str | None,
     factor: int,
+    only: str | None,
     busy_ok: bool,
     path: Path,
     as_json: bool,
     dry_run: bool,
 ) -> None:
-    """Measure copies between all GPUs and with the host: verified, by every method, both ways.
+    """Measure this host's links: copies by every method, both ways, then collectives in every arm.
+
+    Bytes and sums are verified before any time is shown.
 
     Ends with code 4 where bytes arrive wrong or a copy hangs; the rest is measured all the same.
     """
-    from linkbound.links.live.request import Asked, measurable, method_lines, to_jobs, to_scope
+    from linkbound.links.live import request
+    from linkbound.links.live.measure import collective_jobs
 
     if list_methods:
-        click.echo("\n".join(method_lines(probed())))
+        click.echo("\n".join(request.method_lines(probed())))
         return
-    asked = Asked(quick=quick, pairs=pairs, methods=methods, begin=begin, end=end, factor=factor)
+    asked = request.Asked(
+        quick=quick, pairs=pairs, methods=methods, begin=begin, end=end, factor=factor
+    )
     machine = probed()
-    gpus = measurable(machine)
-    scope = to_scope(asked, machine, [gpu.label for gpu in gpus])
-    jobs = to_jobs(machine, gpus, scope, asked)
+    gpus = request.measurable(machine)
+    scope = request.to_scope(asked, machine, [gpu.label for gpu in gpus])
+    if methods is not None and only is None:
+        only = "copies"
+    copies = () if only == "collectives" else request.to_jobs(machine, gpus, scope, asked)
+    used = {label for pair in scope.pairs for label in pair}
+    named = [gpu for gpu in gpus if gpu.label in used]
+    collectives = () if only == "copies" else collective_jobs(machine, named, asked)
     if dry_run:
-        click.echo("\n".join(plan_lines(jobs)))
+        click.echo("\n".join(plan_lines(copies, collectives)))
         return
     check_ready(machine, busy_ok)
-    measure(machine, jobs, path, as_json, busy_ok)
+    measure(machine, copies, collectives, path, as_json, busy_ok)
 
 
 def probed() -> "Machine":
@@ -98,77 +114,81 @@ def check_ready(machine: "Machine", busy_ok: bool) -> None:
         refuse_busy(machine.gpus, open_state())
 
 
-def plan_lines(jobs: "tuple[CopyJob, ...]") -> list[str]:
-    """The cells of each arm, and how long they take on a slow link."""
+def plan_lines(
+    copies: "tuple[CopyJob, ...]", collectives: "tuple[CollectiveJob, ...]"
+) -> list[str]:
+    """The cells of each arm, and how long copies take on a slow link."""
+    from linkbound.links.live.collective_rows import NCCL_WAYS, cells_of
     from linkbound.links.live.progress import Progress
 
-    cells = [cell for job in jobs for cell in job.cells]
-    lines = [f"{job.arm}: {cell.title}" for job in jobs for cell in job.cells]
-    expected_s = Progress(cells, len(jobs)).expected_s
+    cells = [cell for job in copies for cell in job.cells]
+    lines = [f"{job.arm}: {cell.title}" for job in copies for cell in job.cells]
+    sums = 0
+    for job in collectives:
+        found = sum(1 for _ in cells_of(job, NCCL_WAYS))
+        sums += found
+        names = ", ".join(one.value for one in job.operations)
+        lines.append(f"{job.arm}: {job.family} {names} over {', '.join(job.group)}: {found} cells")
+    expected_s = Progress(cells, len(copies)).expected_s
     return [
         *lines,
-        f"{len(cells)} cells in {len(jobs)} children, at most about {expected_s:.0f} s.",
+        f"{len(cells)} cells in {len(copies)} children, at most about {expected_s:.0f} s; "
+        f"{sums} cells of collectives in {len(collectives)} children.",
     ]
 
 
 def measure(
     machine: "Machine",
-    jobs: "tuple[CopyJob, ...]",
+    copies: "tuple[CopyJob, ...]",
+    collectives: "tuple[CollectiveJob, ...]",
     path: Path,
     as_json: bool,
     busy_ok: bool,
 ) -> None:
-    """Sweep into the study, print, and raise what was found."""
+    """Measure into the study, print, and raise what was found."""
     from linkbound.evidence.study import Study
+    from linkbound.links.live import state as live_state
+    from linkbound.links.live.collective_table import render_collectives
     from linkbound.links.live.matrices import render_links
-    from linkbound.links.live.records import (
-        append_cell,
-        append_finding,
-        append_machine,
-        append_summaries,
-    )
+    from linkbound.links.live.measure import measure as measure_all
+    from linkbound.links.live.records import HOST_NAME, append_machine
     from linkbound.links.live.request import job_environment
-    from linkbound.links.live.sweep import sweep
 
     environment = job_environment()
-    kept: list[Kept] = []
+    state = live_state.open_state()
+    uuids = [gpu.uuid for job in copies for gpu in job.gpus]
+    uuids += [uuid for job in collectives for uuid in job.uuids if uuid is not None]
+    shown = Shown(copies, busy_ok and any(state.others(uuid) for uuid in uuids))
     with Study.open_or_create(path) as study:
         origin = new_origin(append_machine(study, HOST_NAME, machine), environment)
-        shown = Shown(jobs)
-
-        def on_row(_cell: "Cell | None", row: "LinkRow") -> None:
-            kept.append(append_cell(study, origin, flagged(row, busy_ok and shown.others)))
-
         try:
-            swept = sweep(jobs, environment, on_cell=shown.begin, on_row=on_row)
+            found = measure_all(study, origin, copies, collectives, environment, shown, state)
         finally:
-            # Also after an interrupt: what was measured is then readable like all else.
-            append_summaries(study, origin, kept)
             shown.end()
-        for finding in swept.findings:
-            append_finding(study, origin, finding, swept.log)
     if as_json:
-        click.echo(json.dumps(document(kept, swept, origin), indent=2, allow_nan=False))
+        click.echo(json.dumps(document(found, origin), indent=2, allow_nan=False))
     else:
-        labels = [gpu.label for job in jobs[:1] for gpu in job.gpus]
-        click.echo(render_links([one.row for one in kept], labels), nl=False)
-    click.echo(f"{len(kept)} rows in {path}; look: linkbound show -C {path}", err=True)
-    raise_found(kept, swept, path)
+        labels = [gpu.label for job in copies[:1] for gpu in job.gpus]
+        if found.copies:
+            click.echo(render_links([one.row for one in found.copies], labels), nl=False)
+        click.echo(render_collectives([one.row for one in found.collectives]), nl=False)
+    click.echo(f"{len(found.kept)} rows in {path}; look: linkbound show -C {path}", err=True)
+    raise_found(found, path)
 
 
-def raise_found(kept: "list[Kept]", swept: "Swept", path: Path) -> None:
+def raise_found(found: "Outcome", path: Path) -> None:
     """Raises CorruptionFound after findings, LinkboundError where nothing has a time."""
     from linkbound.links.live.matrices import render_findings
 
-    if swept.findings:
-        click.echo(render_findings(swept.findings), err=True)
-        codes = ", ".join(dict.fromkeys(finding.code for finding in swept.findings))
+    if found.findings:
+        click.echo(render_findings(found.findings), err=True)
+        codes = ", ".join(dict.fromkeys(finding.code for finding in found.findings))
         raise CorruptionFound(
             f"Found: {codes}.",
             why="Paths that failed have no speed.",
             hint="Each finding above says what to do.",
         )
-    if not any(one.row.samples_s for one in kept):
+    if not any(one.row.samples_s for one in found.kept):
         raise LinkboundError(
             "Nothing could be timed.",
             why="Every row says why.",
@@ -176,18 +196,9 @@ def raise_found(kept: "list[Kept]", swept: "Swept", path: Path) -> None:
         )
 
 
-def flagged(row: "LinkRow", busy: bool) -> "LinkRow":
-    """The row, marked where others were on the GPUs."""
-    from msgspec import structs
-
-    from linkbound.links.live.rows import Flag
-
-    return structs.replace(row, flags=(*row.flags, Flag.BUSY)) if busy and row.samples_s else row
-
-
 def new_origin(machine: tuple[str, str], environment: dict[str, str]) -> "Origin":
     """What the records of this run share."""
-    from linkbound.links.live.records import Origin
+    from linkbound.links.live.records import HOST_NAME, Origin
     from linkbound.links.live.request import recorded_environment
 
     record_id, fingerprint_id = machine
@@ -204,32 +215,48 @@ def new_origin(machine: tuple[str, str], environment: dict[str, str]) -> "Origin
 class Shown:
     """Progress on stderr: one live line on a terminal, a line every 30 s elsewhere."""
 
-    def __init__(self, jobs: "tuple[CopyJob, ...]") -> None:
+    def __init__(self, copies: "tuple[CopyJob, ...]", others: bool) -> None:
         from linkbound.links.live.progress import Progress
-        from linkbound.links.live.state import open_state
 
-        self._progress = Progress([cell for job in jobs for cell in job.cells], len(jobs))
+        self._progress = Progress([cell for job in copies for cell in job.cells], len(copies))
+        self._others = others
         self._started_s = time.monotonic()
         self._said_s = -QUIET_LINE_S
         self._live = sys.stderr.isatty()
-        state = open_state()
-        self.others = any(state.others(gpu.uuid) for job in jobs for gpu in job.gpus)
+        self._collectives = 0
+
+    def flagged(self, row: "LinkRow") -> "LinkRow":
+        """The row, marked where others were on the GPUs."""
+        from msgspec import structs
+
+        from linkbound.links.live.rows import Flag
+
+        disturbed = self._others and row.samples_s
+        return structs.replace(row, flags=(*row.flags, Flag.BUSY)) if disturbed else row
+
+    def begin_collective(self, title: str) -> None:
+        self._collectives += 1
+        self._say(f"collective {self._collectives}  {title}")
 
     def begin(self, cell: "Cell") -> None:
         self._progress.begin(cell)
         elapsed_s = time.monotonic() - self._started_s
+        at = f"case {self._progress.done}/{self._progress.total}  {cell.title}"
+        self._say(f"{at}  about {_clock(self._progress.left_s(elapsed_s))} left")
+
+    def _say(self, words: str) -> None:
+        elapsed_s = time.monotonic() - self._started_s
         if not self._live and elapsed_s - self._said_s < QUIET_LINE_S:
             return
         self._said_s = elapsed_s
-        at = f"links  case {self._progress.done}/{self._progress.total}  {cell.title}"
-        left = _clock(self._progress.left_s(elapsed_s))
-        line = f"{at}  {_clock(elapsed_s)} elapsed, about {left} left"
+        line = f"links  {words}  {_clock(elapsed_s)} elapsed"
         click.echo(f"\r\x1b[2K{line}" if self._live else line, err=True, nl=not self._live)
 
     def end(self) -> None:
         """Erase the live line and leave one that stays."""
         spent = _clock(time.monotonic() - self._started_s)
-        line = f"links  {self._progress.done} of {self._progress.total} cases in {spent}"
+        cases = f"{self._progress.done} of {self._progress.total} cases"
+        line = f"links  {cases} and {self._collectives} collectives in {spent}"
         click.echo(f"\r\x1b[2K{line}" if self._live else line, err=True)
 
 
@@ -237,7 +264,7 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def document(kept: "list[Kept]", swept: "Swept", origin: "Origin") -> dict[str, Any]:
+def document(found: "Outcome", origin: "Origin") -> dict[str, Any]:
     """The one JSON document of --json: rows with all dimensions, and findings."""
     import msgspec
 
@@ -247,8 +274,8 @@ def document(kept: "list[Kept]", swept: "Swept", origin: "Origin") -> dict[str, 
         "machine": origin.machine_id,
         "started": origin.started,
         "environment": dict(origin.environment),
-        "rows": [row_document(one) for one in kept],
-        "findings": msgspec.to_builtins(swept.findings),
+        "rows": [row_document(one) for one in found.kept],
+        "findings": msgspec.to_builtins(found.findings),
     }
 
 

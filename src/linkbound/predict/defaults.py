@@ -1,5 +1,7 @@
 """Where constants start: what was measured of the GPU itself, else published ceilings (D5, E3)."""
 
+import math
+
 import msgspec
 
 from linkbound.errors import InputError
@@ -22,6 +24,9 @@ ATTENTION_OF_PUBLISHED = (0.3, 0.55, 0.85)
 CARRIED_SPREAD = 1.6
 CARRIED_MODEL_ERROR = 0.2
 CARRIED_GAIN_ERROR = 0.12
+# The same GPU model in another host: driver, clocks and host differ, the GPU does not.
+SAME_MODEL_SPREAD = 1.15
+SAME_MODEL_ERROR = 0.08
 
 
 class DeviceFacts(Value, frozen=True, kw_only=True):
@@ -88,7 +93,8 @@ def carried(calibration: Calibration, source: DeviceFacts, target: DeviceFacts) 
     Rates scale with measured copies and published arithmetic; small latencies stay. All of it is a
     prior on the target: intervals widen and nothing is called calibrated.
     """
-    stream = target.stream.value / source.stream.value
+    same = source.model == target.model
+    stream = 1.0 if same else target.stream.value / source.stream.value
     matrix = target.matrix_flops_per_s / source.matrix_flops_per_s
     scale = {
         "stream_bytes_per_s": stream,
@@ -100,8 +106,12 @@ def carried(calibration: Calibration, source: DeviceFacts, target: DeviceFacts) 
         for name in calibration.__struct_fields__
         if isinstance(getattr(calibration, name), Constant)
     }
+    errors = (
+        math.hypot(calibration.model_error, SAME_MODEL_ERROR) if same else CARRIED_MODEL_ERROR,
+        math.hypot(calibration.gain_error, SAME_MODEL_ERROR / 2) if same else CARRIED_GAIN_ERROR,
+    )
     return msgspec.structs.replace(
-        calibration, **changes, model_error=CARRIED_MODEL_ERROR, gain_error=CARRIED_GAIN_ERROR
+        calibration, **changes, model_error=errors[0], gain_error=errors[1]
     )
 
 
@@ -109,15 +119,17 @@ def _carried(
     constant: Constant, scale: float, source: DeviceFacts, target: DeviceFacts
 ) -> Constant:
     value = constant.value * scale
+    same = source.model == target.model
+    spread = SAME_MODEL_SPREAD if same else CARRIED_SPREAD
+    where = "of another host" if same else f"to {target.model}, scaled by {scale:.3g}"
     return Constant(
         estimate=Estimate(
             value=value,
-            low=constant.estimate.low * scale / CARRIED_SPREAD,
-            high=constant.estimate.high * scale * CARRIED_SPREAD,
+            low=constant.estimate.low * scale / spread,
+            high=constant.estimate.high * scale * spread,
         ),
         provenance=Provenance.PRIOR,
-        basis=f"carried from engine runs on {source.model} to {target.model}, "
-        f"scaled by {scale:.3g}",
+        basis=f"carried from engine runs on {source.model} {where}",
     )
 
 

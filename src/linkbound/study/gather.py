@@ -202,7 +202,12 @@ def _not_known(study: Study, held: MachineRead) -> tuple[str, ...]:
         for record in study.find("predict.call", machine=held.name)
         if isinstance(record.outcome, Skipped)
     ]
-    return tuple(dict.fromkeys((*held.machine.notes, *waived, *skipped, *unread)))
+    unmeasured = [
+        record.outcome.reason.text
+        for record in study.find("links.skipped", machine=held.name)
+        if isinstance(record.outcome, Skipped)
+    ]
+    return tuple(dict.fromkeys((*held.machine.notes, *unmeasured, *waived, *skipped, *unread)))
 
 
 def _commands(held: MachineRead, shown: tuple[LoadShown, ...]) -> tuple[str, ...]:

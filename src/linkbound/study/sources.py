@@ -1,6 +1,5 @@
 """A machine as files: a recorded one by name, or a folder of tool output that people have (M4)."""
 
-import socket
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from linkbound.errors import InputError, UsageError
+from linkbound.links.live.records import HOST_NAME
 from linkbound.topology.probe import probe_machine
 from linkbound.topology.types import Machine
 from linkbound.units import parse_size_bytes
@@ -111,7 +111,7 @@ def read_host() -> Sources | None:
     if not machine.gpus:
         return None
     return Sources(
-        name=socket.gethostname(),
+        name=HOST_NAME,
         recorded=False,
         note=f"{len(machine.gpus)} GPUs of this host",
         files=(),

@@ -17,6 +17,7 @@ from linkbound.splits.fit import fit_machine
 from linkbound.splits.types import Phase
 from linkbound.study.importing import import_links, import_topology
 from linkbound.study.importing_runs import import_runs
+from linkbound.study.live_links import measure_links
 from linkbound.study.markers import (
     Stage,
     StageKey,
@@ -123,6 +124,8 @@ def _topology(study: Study, sources: Sources) -> None:
 
 def _links(study: Study, sources: Sources) -> None:
     import_links(study, sources, _machine_id(study, sources.name))
+    if sources.live is not None:
+        measure_links(study, sources)
 
 
 def _model(study: Study, asked: Request) -> None:

@@ -19,8 +19,6 @@ from linkbound.links.live.rows import LinkRow
 from linkbound.links.live.state import State
 from linkbound.values import Value
 
-_GUARDS = {name: "1" if "DISABLE" in name else "0" for name in MULTICAST_GUARDS}
-"""Every guard in its closed position, whatever the parent's environment has."""
 # A variable of the user's must not decide which path an arm takes.
 _DROPPED = (
     "NCCL_P2P_DISABLE",
@@ -232,8 +230,8 @@ def _not_run(job: CollectiveJob, error: MissingExtra) -> CollectiveResult:
 def environment_of(job: CollectiveJob, folder: Path) -> dict[str, str]:
     """The variables of a job: its arm, NCCL's log where NCCL runs, multicast off."""
     if job.family is not Family.NCCL:
-        return dict(_GUARDS)
-    return {**nccl_environment(job.arm), **_GUARDS, **log_environment(folder)}
+        return dict(MULTICAST_GUARDS)
+    return {**nccl_environment(job.arm), **MULTICAST_GUARDS, **log_environment(folder)}
 
 
 def path_findings(job: CollectiveJob, rows: Iterable[LinkRow]) -> tuple[Finding, ...]:

@@ -27,6 +27,8 @@ from linkbound.topology.types import Machine
 from linkbound.values import Value
 
 METHOD = "linkbound links"
+HOST_NAME = "this-host"
+"""What a study calls the host that it runs on: a host name can be private."""
 VERSION = 1
 _POINT_FIELDS = ("size_bytes", "time_s", "low_s", "high_s", "n", "wrong")
 

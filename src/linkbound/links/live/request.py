@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from linkbound.errors import NothingToMeasure, UsageError
-from linkbound.evidence.child import child_environment
+from linkbound.evidence.child import MULTICAST_GUARDS, child_environment
 from linkbound.links.live.cell import CopyJob, JobGpu
 from linkbound.links.live.contention import ContentionSet, contention_sets
 from linkbound.links.live.plan import (
@@ -70,13 +70,13 @@ def measurable(machine: Machine) -> tuple[Gpu, ...]:
 
 def to_scope(asked: Asked, machine: Machine, labels: Sequence[str]) -> Scope:
     """Pairs, methods and sizes. Raises UsageError for what does not exist here."""
-    ranged = asked.begin is not None or asked.end is not None
+    ranged = asked_sizes(asked)
     return Scope(
         pairs=to_pairs(asked.pairs, labels),
         methods=to_methods(asked.methods),
-        sizes=_sizes(asked) if ranged else QUICK_SIZES if asked.quick else DEFAULT_SIZES,
+        sizes=ranged or (QUICK_SIZES if asked.quick else DEFAULT_SIZES),
         quick=asked.quick,
-        both_ways_at_all_sizes=ranged,
+        both_ways_at_all_sizes=bool(ranged),
         nodes=numa_nodes(machine, frozenset(os.sched_getaffinity(0))),
     )
 
@@ -128,7 +128,10 @@ def to_methods(text: str | None) -> tuple[Method, ...]:
     return tuple(Method(name) for name in dict.fromkeys(names))
 
 
-def _sizes(asked: Asked) -> tuple[int, ...]:
+def asked_sizes(asked: Asked) -> tuple[int, ...]:
+    """Sizes of -b, -e and -f; empty where neither end was given. Raises UsageError."""
+    if asked.begin is None and asked.end is None:
+        return ()
     begin = parse_size_bytes(asked.begin) if asked.begin is not None else LEAST_BYTES
     end = parse_size_bytes(asked.end) if asked.end is not None else 1024**3
     if not LEAST_BYTES <= begin <= end <= MOST_BYTES or asked.factor < 2:
@@ -181,13 +184,7 @@ def job_environment() -> dict[str, str]:
 
     NVLink multicast stays off whatever the libraries would choose.
     """
-    off = {
-        "NCCL_NVLS_ENABLE": "0",
-        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-        "NVSHMEM_DISABLE_NVLS": "1",
-        "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
-    }
-    return child_environment({**off, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    return child_environment({**MULTICAST_GUARDS, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
 
 
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
