@@ -20,7 +20,7 @@ UNREPEATED_SPREAD = 0.05
 # recorded H200 pair the graph curve ends at 160 GB/s and the same path reaches 329 GB/s.
 SLOPE_GAIN_BEYOND = 2.0
 
-_COLLECTIVE = frozenset(Operation) - {
+COLLECTIVES = frozenset(Operation) - {
     Operation.COPY,
     Operation.COPY_BOTH_WAYS,
     Operation.HOST_TO_DEVICE,
@@ -194,7 +194,7 @@ def _high(point: CurvePoint) -> float:
 
 
 def _members(operation: Operation, group: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted(group)) if operation in _COLLECTIVE else tuple(group)
+    return tuple(sorted(group)) if operation in COLLECTIVES else tuple(group)
 
 
 def _preference(curve: Curve, arm: Arm | None) -> tuple[bool, bool, bool, str, int]:

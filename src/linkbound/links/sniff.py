@@ -172,6 +172,19 @@ def _read_symm_allreduce(request: _Request) -> LinkEvidence:
     )
 
 
+def _read_rows(request: _Request) -> LinkEvidence:
+    from linkbound.links.live.rows_file import evidence_of, parse_rows
+
+    curves, rates, latencies = evidence_of(parse_rows(request.text, request.source), request.source)
+    return LinkEvidence(
+        source=request.source,
+        kind="linkbound links",
+        curves=curves,
+        pair_rates=rates,
+        latencies=latencies,
+    )
+
+
 def _read_nccl_tests(request: _Request) -> LinkEvidence:
     runs = parse_nccl_tests(request.text, request.source)
     logs = (
@@ -220,6 +233,7 @@ def _read_log(request: _Request) -> LinkEvidence:
 
 _LOG_MARKS = re.compile(r"\bNCCL (?:INFO|WARN) |\b[NR]CCL version")
 _READERS: tuple[tuple[re.Pattern[str], Callable[[_Request], LinkEvidence]], ...] = (
+    (re.compile(r'\A\s*\{"operation":"\w+","implementation":"'), _read_rows),
     (re.compile(r"^(?:no_)?peer_access \d+ push ", re.MULTILINE), _read_peer_copies),
     (re.compile(r"^\d{1,15} \{'nccl': ", re.MULTILINE), _read_symm_allreduce),
     (

@@ -47,7 +47,7 @@ _HATCHES = (
 
 def render_html(report: Report) -> str:
     """The whole page as one string; equal reports give equal bytes."""
-    cite = Citations(one.id for one in report.evidence)
+    cite = Citations(one.id for one in records.listed(report))
     body = "".join(_sections(report, cite))
     title = f"{report.shape.name} on {report.machine_name}: linkbound"
     style = (resources.files("linkbound.report") / "page.css").read_text(encoding="utf-8")
@@ -108,8 +108,7 @@ def _data(report: Report) -> str:
     for name in _ON_THE_PAGE:
         del document[name]
     for load in document["loads"]:
-        for forecast in load["forecasts"]:
-            del forecast["decode"], forecast["prefill"]
+        del load["forecasts"]
     exact = json.dumps(document, allow_nan=False)
     short = json.loads(exact, parse_float=lambda digits: float(f"{float(digits):.6g}"))
     text = json.dumps(short, separators=(",", ":")).replace("<", "\\u003c")

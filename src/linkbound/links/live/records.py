@@ -113,8 +113,8 @@ def append_summaries(study: Study, origin: Origin, kept: Iterable[Kept]) -> None
     for curve in curves_of(cells):
         record_id = study.append(_curve_record(origin, curve))
         study.append(_fit_record(origin, curve, record_id))
-    rates = tuple(_rates(cells))
-    latencies = tuple(_latencies(cells))
+    rates = tuple(rates_of(cells))
+    latencies = tuple(latencies_of(cells))
     shares = [one for one in cells if one.row.retained_share is not None]
     if rates:
         values = {"rates": [msgspec.to_builtins(rate) for _, rate in rates]}
@@ -246,7 +246,7 @@ def _record(
     )
 
 
-def _rates(kept: Iterable[Kept]) -> Iterator[tuple[Kept, PairRate]]:
+def rates_of(kept: Iterable[Kept]) -> Iterator[tuple[Kept, PairRate]]:
     """Sustained rates of pairs and host links: alone, both ways, and in sets."""
     for one in kept:
         row = one.row
@@ -274,7 +274,7 @@ def _rates(kept: Iterable[Kept]) -> Iterator[tuple[Kept, PairRate]]:
         )
 
 
-def _latencies(kept: Iterable[Kept]) -> Iterator[tuple[Kept, PairLatency]]:
+def latencies_of(kept: Iterable[Kept]) -> Iterator[tuple[Kept, PairLatency]]:
     for one in kept:
         row = one.row
         if row.operation is Operation.LATENCY and row.time_s is not None and HOST not in row.group:

@@ -20,9 +20,9 @@ from linkbound.report.types import CurveShown, Report
 from linkbound.report.words import curve_words, or_word, unique, visible
 from linkbound.units import format_rate, format_significant, format_size, format_time
 
-# An operation of many groups (56 pairs of eight GPUs) is plotted for the first ones only; the table
+# An operation of many groups (56 pairs of eight GPUs) is plotted for the first one only; the table
 # has all of them.
-PLOTTED_GROUPS = 4
+PLOTTED_GROUPS = 1
 NOT_REACHED = "not reached"
 _LOOKS = {Arm.P2P: "p2p", Arm.NCCL: "nccl", Arm.STAGED: "staged", Arm.NET: "net", None: "plain"}
 _FIRST_MARKER = {Arm.P2P: 0, Arm.NCCL: 1, Arm.STAGED: 2, Arm.NET: 3, None: 0}
@@ -60,8 +60,19 @@ def _chosen(groups: dict[Group, list[CurveShown]]) -> tuple[list[Group], int]:
     return plotted, len(groups) - len(plotted)
 
 
-def _plots(group: Group, shown: Sequence[CurveShown], cite: Citations) -> str:
+def _one_of_a_kind(shown: Sequence[CurveShown]) -> list[CurveShown]:
+    """The fullest curve of each implementation, arm and launch: more of them hide each other."""
+    best: dict[tuple[str, Arm | None, Launch], CurveShown] = {}
+    for one in shown:
+        kind = (one.curve.key.implementation, one.curve.key.arm, one.curve.key.launch)
+        if kind not in best or len(one.curve.points) > len(best[kind].curve.points):
+            best[kind] = one
+    return list(best.values())
+
+
+def _plots(group: Group, every: Sequence[CurveShown], cite: Citations) -> str:
     operation, members = group
+    shown = _one_of_a_kind(every)
     title = f"{operation.replace('_', ' ')}, {' -> '.join(members)}"
     sizes = [point.size_bytes for one in shown for point in one.curve.points]
     x = Axis(name="bytes of one call", low=min(sizes) / 1.4, high=max(sizes) * 1.4)
@@ -72,7 +83,9 @@ def _plots(group: Group, shown: Sequence[CurveShown], cite: Citations) -> str:
     ids = unique(record for one in shown for record in one.record_ids)
     legend = "".join(_legend(one) for one in _series(shown, _timed))
     picture = f'<div class="pair">{"".join(pictures)}</div><ul class="legend">{legend}</ul>'
-    return figure(title, picture, _READING, cite(ids))
+    more = len(every) - len(shown)
+    reading = f"{_READING} {more} more curves are in the table." if more else _READING
+    return figure(title, picture, reading, cite(ids))
 
 
 def _time_plot(title: str, shown: Sequence[CurveShown], x: Axis) -> str:

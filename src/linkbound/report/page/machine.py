@@ -127,7 +127,7 @@ def matrices(report: Report, cite: Citations) -> str:
     """A heatmap for each test of copies between GPUs, then latencies, then the rest as rows."""
     labels = [gpu.label for gpu in report.machine.gpus]
     grids = [_heatmap(title, labels, cells) for title, cells in _tests(report, labels).items()]
-    rest = [one for one in report.pair_rates if not _among(one, labels)]
+    rest = [one for one in _largest(report.pair_rates) if not _among(one, labels)]
     if not grids and not rest:
         return ""
     reading = (
@@ -145,6 +145,16 @@ def matrices(report: Report, cite: Citations) -> str:
     )
 
 
+def _largest(rates: Sequence[PairRate]) -> list[PairRate]:
+    """Each test of a pair at its largest size: how rates grow with size is in the curves."""
+    found: dict[tuple[str, str, Operation, str, Arm | None, str], PairRate] = {}
+    for one in rates:
+        key = (one.src, one.dst, one.operation, one.method, one.arm, one.concurrency)
+        if key not in found or (one.size_bytes or 0) > (found[key].size_bytes or 0):
+            found[key] = one
+    return list(found.values())
+
+
 def _among(one: PairRate, labels: Sequence[str]) -> bool:
     return (
         one.operation in _GPU_COPIES
@@ -157,7 +167,7 @@ def _among(one: PairRate, labels: Sequence[str]) -> bool:
 def _tests(report: Report, labels: Sequence[str]) -> dict[str, Matrix]:
     """Cells of each test by its title, in the order of the files."""
     found: dict[str, Matrix] = {}
-    for rate in report.pair_rates:
+    for rate in _largest(report.pair_rates):
         if _among(rate, labels):
             cell = HeatCell(value=rate.bytes_per_s, words=_rate(rate.bytes_per_s), arm=rate.arm)
             found.setdefault(_rate_title(rate), {})[rate.src, rate.dst] = cell

@@ -24,14 +24,26 @@ def commands(report: Report) -> str:
     return section("commands", "Placement", content)
 
 
+# Nothing on the page cites these: a fit stands beside its curve, a stage is a note to the program.
+_NOT_LISTED = frozenset({"links.fit", "study.stage"})
+
+
+def listed(report: Report) -> tuple[Evidence, ...]:
+    """The records that the page has a row for."""
+    return tuple(one for one in report.evidence if one.kind not in _NOT_LISTED)
+
+
 def evidence(report: Report, cite: Citations) -> str:
-    """A row for each record; its id is what figures on this page link to."""
+    """A row for each record that can be cited; its id is what figures on this page link to."""
     if not report.evidence:
         return ""
     names = ("record", "kind", "subject", "outcome", "what it says", "method", "from")
     head = "".join(text(one).markup("th", ' scope="col"') for one in names)
-    body = "\n".join(_row(one, cite) for one in report.evidence)
+    rows = listed(report)
+    usual = {("machine", report.machine_name), *_model_of(report)}
+    body = "\n".join(_row(one, cite, usual) for one in rows)
     reading = (
+        f"{len(report.evidence) - len(rows):,} records of fits and stages are in the study alone. "
         "An id is the hash of the record's content. linkbound show prints its raw samples, command "
         "and environment from the study."
     )
@@ -39,16 +51,22 @@ def evidence(report: Report, cite: Citations) -> str:
         "evidence",
         "Evidence",
         f"<p>Study: <code>{esc(report.study_path)}</code></p>",
-        f'<div class="scroll"><table class="evidence"><caption>{len(report.evidence):,} records'
+        f'<div class="scroll"><table class="evidence"><caption>{len(rows):,} records'
         f"</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n",
         how(reading),
     )
 
 
-def _row(one: Evidence, cite: Citations) -> str:
+def _model_of(report: Report) -> set[tuple[str, str]]:
+    return {("model", one.subject["model"]) for one in report.evidence if one.kind == "model.shape"}
+
+
+def _row(one: Evidence, cite: Citations, usual: set[tuple[str, str]]) -> str:
+    """`usual` is what the whole page is about: it is not said again in each row."""
+    subject = [pair for pair in one.subject.items() if pair not in usual]
     cells = (
         text(one.kind),
-        text(", ".join(f"{name} {value}" for name, value in one.subject.items())),
+        text(", ".join(f"{name} {value}" for name, value in subject) or "this machine"),
         text(one.outcome),
         text(one.summary),
         text(one.method),
