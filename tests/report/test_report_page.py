@@ -161,7 +161,8 @@ def test_data_is_inlined_once_and_can_be_read(page: str) -> None:
     assert "<" not in found[0]
     document = json.loads(found[0])
     assert document["schema"] == "linkbound.report"
-    assert document["loads"][0]["forecasts"][0]["record_ids"] == [record_id("runs")[:16]]
+    assert all(len(one) == 16 for one in document["loads"][0]["record_ids"])
+    assert document["loads"][0]["verdict"]["answer"] in ("keep", "reject", "undecided")
 
 
 def test_equal_reports_give_equal_bytes_below_the_budget(page: str) -> None:

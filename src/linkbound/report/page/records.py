@@ -58,7 +58,8 @@ def evidence(report: Report, cite: Citations) -> str:
 
 
 def _model_of(report: Report) -> set[tuple[str, str]]:
-    return {("model", one.subject["model"]) for one in report.evidence if one.kind == "model.shape"}
+    shapes = (one.subject for one in report.evidence if one.kind == "model.shape")
+    return {("model", subject["model"]) for subject in shapes if "model" in subject}
 
 
 def _row(one: Evidence, cite: Citations, usual: set[tuple[str, str]]) -> str:
