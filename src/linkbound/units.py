@@ -47,6 +47,12 @@ def parse_duration_s(text: str) -> float:
             why="Times are a number and a unit.",
             hint="Write 20us, 5ms or 2s.",
         )
+    if len(found.group(1)) > LONGEST_NUMBER:
+        raise UsageError(
+            f"'{text[:20]}...' is not a time.",
+            why="Nothing here takes that long.",
+            hint="Write 20us, 5ms or 2s.",
+        )
     return float(found.group(1)) * _SECONDS[found.group(2) or "s"]
 
 

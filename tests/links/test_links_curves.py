@@ -17,8 +17,6 @@ from linkbound.links import (
     CurvePoint,
     Launch,
     Operation,
-    best_implementation,
-    covers,
     find,
     find_all,
     fit,
@@ -96,7 +94,7 @@ def test_above_the_largest_is_said_and_holds_the_truth(machine):
     eager = find(machine, Operation.ALL_REDUCE, PAIR, Arm.NCCL, Launch.EAGER)
     assert graph.points[-1].size_bytes == 4 * MIB
     assert eager.points[-1].size_bytes == 1024 * MIB
-    assert not covers(graph, 64 * MIB)
+    assert graph.points[-1].size_bytes < 64 * MIB
     timed = read(graph, 64 * MIB)
     assert timed.provenance is Provenance.EXTRAPOLATED
     assert timed.low_s < read(eager, 64 * MIB).time_s < timed.high_s
@@ -200,21 +198,6 @@ def test_arms_of_all_to_all_and_send_recv(machine):
         on = find(machine, operation, PAIR, Arm.NCCL, Launch.EAGER)
         off = find(machine, operation, PAIR, Arm.STAGED, Launch.EAGER)
         assert read(on, 1 << 30).time_s < read(off, 1 << 30).time_s / 10
-
-
-def test_best_implementation_changes_with_size(machine):
-    small = best_implementation(machine, Operation.ALL_REDUCE, PAIR, Arm.P2P, Launch.GRAPH, 8192)
-    assert small[0].key.implementation == "two_shot"
-    assert small[1].time_s == pytest.approx(6.3e-6)
-    large = best_implementation(
-        machine, Operation.ALL_REDUCE, PAIR, Arm.P2P, Launch.GRAPH, 128 * MIB
-    )
-    assert large[0].key.implementation == "two_shot"
-    nccl = best_implementation(
-        machine, Operation.ALL_REDUCE, PAIR, Arm.NCCL, Launch.GRAPH, 128 * MIB
-    )
-    assert nccl[0].key.implementation == "torch_nccl"  # the only one that reaches the size
-    assert best_implementation(machine, Operation.REDUCE, PAIR, Arm.P2P, Launch.EAGER, 8) is None
 
 
 def test_company_is_another_curve():

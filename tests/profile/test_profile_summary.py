@@ -6,10 +6,11 @@ import pytest
 from profile_results import DECODE, SIZE, job, result
 
 from linkbound.evidence import Failed, Finding, Level, Measured, Severity, Study
-from linkbound.links.types import Arm
+from linkbound.links.types import Arm, Operation
 from linkbound.profile.cells import HEADER, cells, notes
 from linkbound.profile.records import append_result, append_rows, document_of, row_name
-from linkbound.profile.summary import rows, slower_than_one
+from linkbound.profile.summary import _bus_rate, rows, slower_than_one
+from linkbound.profile.types import Call, Interval, KernelClass, StepSpan, Timeline
 
 WRONG = Finding(
     code="arm-contradicted",
@@ -137,3 +138,31 @@ def test_a_row_as_a_document() -> None:
     assert document["phase"] == "decode"
     assert document["parts"]["waiting_s"] == pytest.approx(0.001)
     assert document["gpus"] == 2
+
+
+def test_bus_bandwidth_of_one_group_is_not_halved_by_another() -> None:
+    def timeline(rank: int, group: tuple[int, ...]) -> Timeline:
+        span = StepSpan(index=0, name="s", start_s=0.0, end_s=1.0)
+        interval = Interval(
+            kernel=KernelClass.NCCL,
+            start_s=0.1,
+            end_s=0.2,
+            name="x",
+            operation="all_reduce",
+            ranks=group,
+            size_bytes=10**9,
+        )
+        return Timeline(rank=rank, steps=(span,), intervals=(interval,), source="t")
+
+    call = Call(
+        kind="tensor",
+        operation=Operation.ALL_REDUCE,
+        implementation="nccl",
+        ranks=(0, 1),
+        size_bytes=10**9,
+        count=1,
+    )
+    alone = [timeline(0, (0, 1)), timeline(1, (0, 1))]
+    beside = [*alone, timeline(2, (2, 3)), timeline(3, (2, 3))]
+    assert _bus_rate([call], alone) == pytest.approx(10e9)
+    assert _bus_rate([call], beside) == pytest.approx(10e9)

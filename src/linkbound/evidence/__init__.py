@@ -1,9 +1,8 @@
-"""Public names of this layer: the study and its records, children, spools, comparison."""
+"""Public names of this layer: the study and its records, children, comparison."""
 
 from linkbound.evidence.child import ChildResult, child_environment, run
 from linkbound.evidence.compare import StudyComparison, compare_studies, outcome_word
 from linkbound.evidence.merge import merge
-from linkbound.evidence.spool import Ingested, Spool, ingest
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import (
     Derived,
@@ -32,7 +31,6 @@ __all__ = [
     "Figure",
     "Finding",
     "Fingerprint",
-    "Ingested",
     "Level",
     "Measured",
     "Outcome",
@@ -43,14 +41,12 @@ __all__ = [
     "Samples",
     "Severity",
     "Skipped",
-    "Spool",
     "Stated",
     "Study",
     "StudyComparison",
     "canonical_json",
     "child_environment",
     "compare_studies",
-    "ingest",
     "merge",
     "outcome_word",
     "run",

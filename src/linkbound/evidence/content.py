@@ -1,4 +1,4 @@
-"""Records as text and back: JSON for the study and the spools, one line of JSON a sample (E2).
+"""Records as text and back: JSON for the study, one line of JSON a sample (E2).
 
 Whatever the text, only InputError is raised; NaN and infinity are refused, as in canonical_json.
 """

@@ -8,7 +8,7 @@ from linkbound.evidence.types import SCHEMA_VERSION, Record
 
 
 def record_schema_text() -> str:
-    """JSON Schema (draft 2020-12) of a record, as it stands in `show --json` and in spools."""
+    """JSON Schema (draft 2020-12) of a record, as it stands in `show --json`."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"linkbound record, schema version {SCHEMA_VERSION}",

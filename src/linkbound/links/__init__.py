@@ -3,7 +3,7 @@
 from linkbound.links.arms import MEANING, is_open, nccl_environment
 from linkbound.links.collective_curves import curves_of_run
 from linkbound.links.collectives import bus_factor
-from linkbound.links.curves import best_implementation, covers, find, find_all, read
+from linkbound.links.curves import find, find_all, read
 from linkbound.links.fit import fit
 from linkbound.links.log_path import path_of
 from linkbound.links.log_types import (
@@ -58,9 +58,7 @@ __all__ = [
     "Timed",
     "Transport",
     "TransportKind",
-    "best_implementation",
     "bus_factor",
-    "covers",
     "curve_of_rate",
     "curves_of_run",
     "curves_of_symm_allreduce",

@@ -94,29 +94,6 @@ def find(
     return found[0] if found else None
 
 
-def best_implementation(
-    curves: Iterable[Curve],
-    operation: Operation,
-    group: Sequence[str],
-    arm: Arm | None,
-    launch: Launch,
-    size_bytes: int,
-) -> tuple[Curve, Timed] | None:
-    """The fastest curve at `size_bytes`; one that covers the size wins over one that does not."""
-    found = [
-        (curve, read(curve, size_bytes))
-        for curve in find_all(curves, operation, group, arm, launch)
-    ]
-    if not found:
-        return None
-    return min(found, key=lambda pair: (not covers(pair[0], size_bytes), pair[1].time_s))
-
-
-def covers(curve: Curve, size_bytes: float) -> bool:
-    """Whether `size_bytes` lies between the smallest and the largest point."""
-    return curve.points[0].size_bytes <= size_bytes <= curve.points[-1].size_bytes
-
-
 def read(curve: Curve, size_bytes: float) -> Timed:
     """Seconds of one call of `size_bytes` (above zero), with interval and how it was read.
 

@@ -89,13 +89,18 @@ def mean_parts(rows: Sequence[RankStep]) -> Parts | None:
     return Parts(**means)
 
 
-def wire_times(timelines: Sequence[Timeline]) -> tuple[Wire, ...]:
-    """Operations and sizes of the calls that every rank shows, with their time on the wire."""
+def wire_times(timelines: Sequence[Timeline], of: int | None = None) -> tuple[Wire, ...]:
+    """Operations and sizes of the calls that every rank shows, with their time on the wire.
+
+    `of` keeps the calls in which the timeline at that index takes part.
+    """
     sums: dict[tuple[str, int | None], list[float]] = defaultdict(list)
     per_rank = [_by_step(one) for one in timelines]
     for step in range(min(map(len, per_rank), default=0)):
         calls = [_calls(intervals[step]) for intervals in per_rank]
         for key, members in _matched(calls, timelines).items():
+            if of is not None and of not in members:
+                continue
             for same in zip(*(calls[at][key] for at in members), strict=True):
                 shortest = min(one.end_s - one.start_s for one in same)
                 sums[key[0], same[0].size_bytes].append(shortest)

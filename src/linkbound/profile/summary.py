@@ -167,9 +167,9 @@ def slowest_s(ranks: Sequence[RankPoint]) -> list[float]:
 
 
 def _bus_rate(calls: Sequence[Call], timelines: Sequence[Timeline]) -> float | None:
-    """Bus bytes that the calls of a step carry, over the time they are on the wire."""
+    """Bus bytes that the first rank's calls of a step carry, over their time on the wire."""
     steps = min((len(one.steps) for one in timelines), default=0)
-    wire_s = math.fsum(one.wire_s for one in wire_times(timelines))
+    wire_s = math.fsum(one.wire_s for one in wire_times(timelines, of=0))
     moved = math.fsum(one.size_bytes * one.count * _factor(one) for one in calls)
     return moved * steps / wire_s if wire_s and moved else None
 

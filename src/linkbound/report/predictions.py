@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from linkbound.links import MEANING
 from linkbound.predict.types import Estimate, Forecast, StepTime
 from linkbound.report.types import Report
 from linkbound.units import format_significant
@@ -23,6 +24,8 @@ def render_predictions(report: Report) -> str:
         lines += [_row(one) for one in shown.forecasts]
         lines.append("")
         lines += _terms(shown.forecasts)
+    arms = dict.fromkeys(one.plan.arm for shown in report.loads for one in shown.forecasts)
+    lines += [f"{arm.value}: {MEANING[arm]}" for arm in arms if arm is not None]
     lines += [f"Not predicted: {one}" for one in report.not_known if " is known for " in one]
     return "\n".join(lines).rstrip()
 

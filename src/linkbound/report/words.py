@@ -6,7 +6,7 @@ Outputs differ in form, never in what a figure is called or how many digits it h
 import unicodedata
 from collections.abc import Callable, Iterable
 
-from linkbound.predict.types import Estimate, Forecast, Plan, StepTime, TermKind
+from linkbound.predict.types import Estimate, Forecast, Plan, TermKind
 from linkbound.report.types import CurveShown, LoadShown, Report
 from linkbound.splits.types import Fit
 from linkbound.units import format_significant
@@ -81,11 +81,6 @@ def waiting_share(forecast: Forecast) -> float:
 def _share(forecast: Forecast, kind: TermKind) -> float:
     part = forecast.parts.get(kind)
     return 0.0 if part is None else part.value / forecast.latency_s.value
-
-
-def step_link_share(step: StepTime) -> float:
-    """Share of a step that crossings and waiting take."""
-    return sum(one.time.value for one in step.terms if one.kind in _LINK_KINDS) / step.time.value
 
 
 def plan_verdict(load: LoadShown, plan: Plan) -> PlanVerdict | None:

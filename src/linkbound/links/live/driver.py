@@ -18,7 +18,6 @@ _PINNED_PORTABLE_MAPPED = 1 | 2
 _ALREADY_ENABLED = 704
 _NOT_ENABLED = 705
 _NOT_READY = 600
-_PAGE_BYTES = 4096
 
 
 def open_driver() -> "DriverCuda":

@@ -88,7 +88,6 @@ METHODS = {
 }
 PEER_METHODS = (Method.CE_PUSH, Method.CE_PULL, Method.SM_WRITE, Method.SM_READ)
 STAGED_METHODS = (Method.DRIVER_PUSH, Method.DRIVER_PULL, Method.PINNED, Method.PAGEABLE)
-HOST_METHODS = (Method.H2D, Method.D2H)
 
 
 @dataclass(frozen=True)

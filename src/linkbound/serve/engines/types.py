@@ -97,7 +97,3 @@ class Engine(Value, frozen=True, kw_only=True):
     proofs: tuple[Proof, ...] = ()
     rules: SchedulerRules | None
     """None: no rules are known."""
-
-    @property
-    def is_verified(self) -> bool:
-        return bool(self.verified)
