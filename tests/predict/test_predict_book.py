@@ -1,5 +1,8 @@
 """Which curve prices what: measured here, published, or put together, and never in silence."""
 
+import itertools
+
+import msgspec
 import pytest
 from predict_cases import engine_on
 
@@ -19,17 +22,29 @@ from linkbound.predict.assumed import assumed_curve, wire_share
 from linkbound.predict.book import CurveBook
 from linkbound.predict.priors import engine_all_reduce_prior
 from linkbound.predict.stated import StatedBook
-from linkbound.topology.types import Gpu, Machine
+from linkbound.topology.types import Gpu, Machine, Pair, PairPath, PathKind
 
 PAIR = ("GPU0", "GPU1")
 LIMIT = 8 * 1024**2
-H200 = Machine(
-    sources=("hand-made",),
-    gpus=tuple(Gpu(key=label, label=label, model="NVIDIA H200") for label in PAIR),
-)
 
 
-def curve(implementation: str, launch: Launch, arm: Arm, *points: tuple[int, float]) -> Curve:
+def h200s(kind: PathKind | None) -> Machine:
+    """Two H200, each way joined as said."""
+    return Machine(
+        sources=("hand-made",),
+        gpus=tuple(Gpu(key=label, label=label, model="NVIDIA H200") for label in PAIR),
+        pairs=tuple(
+            PairPath(pair=Pair(src=src, dst=dst), kind=kind) for src, dst in (PAIR, PAIR[::-1])
+        ),
+    )
+
+
+H200 = h200s(PathKind.NVLINK)
+
+
+def curve(
+    implementation: str, launch: Launch, arm: Arm, *points: tuple[int, float], method: str = ""
+) -> Curve:
     return Curve(
         key=CurveKey(
             operation=Operation.ALL_REDUCE,
@@ -37,6 +52,7 @@ def curve(implementation: str, launch: Launch, arm: Arm, *points: tuple[int, flo
             group=PAIR,
             arm=arm,
             launch=launch,
+            method=method,
         ),
         points=tuple(CurvePoint(size_bytes=size, time_s=time_s) for size, time_s in points),
         source=f"{implementation} {launch.value}",
@@ -87,19 +103,43 @@ def test_a_measured_engine_curve_replaces_the_prior() -> None:
 
 
 def test_other_gpus_have_no_prior_and_take_nccl() -> None:
-    assert engine_all_reduce_prior("NVIDIA H200", ("GPU0", "GPU1", "GPU2")) is None
-    assert engine_all_reduce_prior("NVIDIA L40S", PAIR) is None
-    assert engine_all_reduce_prior(None, PAIR) is None
-    mixed = Machine(
-        sources=("hand-made",),
+    models: tuple[tuple[str | None, ...], ...] = (
+        ("NVIDIA H200", "NVIDIA H200", "NVIDIA H200"),
+        ("NVIDIA L40S", "NVIDIA L40S"),
+        (None, None),
+    )
+    for names in models:
+        labels = tuple(f"GPU{index}" for index in range(len(names)))
+        other = msgspec.structs.replace(
+            H200,
+            gpus=tuple(
+                Gpu(key=label, label=label, model=name)
+                for label, name in zip(labels, names, strict=True)
+            ),
+        )
+        assert engine_all_reduce_prior(other, labels) is None
+    mixed = msgspec.structs.replace(
+        H200,
         gpus=(
             Gpu(key="GPU0", label="GPU0", model="NVIDIA H200"),
             Gpu(key="GPU1", label="GPU1", model="NVIDIA L40S"),
         ),
     )
+    assert engine_all_reduce_prior(mixed, PAIR) is None
     found = book(GRAPH, machine=mixed).curve(Operation.ALL_REDUCE, PAIR, Arm.P2P, 8192)
     assert found is not None
     assert found.key.implementation == "nccl"
+
+
+@pytest.mark.parametrize("kind", [PathKind.SYS, PathKind.PHB, PathKind.NODE, None])
+def test_the_prior_of_nvlink_says_nothing_of_other_paths(kind: PathKind | None) -> None:
+    assert engine_all_reduce_prior(h200s(PathKind.NVLINK), PAIR) is not None
+    assert engine_all_reduce_prior(h200s(kind), PAIR) is None
+    one_way = msgspec.structs.replace(H200, pairs=H200.pairs[:1])
+    assert engine_all_reduce_prior(one_way, PAIR) is None
+    found = book(GRAPH, machine=h200s(kind)).read(Operation.ALL_REDUCE, PAIR, Arm.P2P, 65_536)
+    assert found is not None
+    assert (found[0].time_s, found[1].key.implementation) == (8e-6, "nccl")
 
 
 def test_a_graph_for_small_calls_and_torch_for_large_ones() -> None:
@@ -122,6 +162,49 @@ def test_without_a_graph_the_eager_times_stand() -> None:
     assert found.provenance is Provenance.MEASURED
 
 
+SWEEP = ((1024, 1e-5), (LIMIT, 9e-5), (8 * LIMIT, 3e-4))
+
+
+def test_a_sweep_goes_before_a_single_size_wherever_it_stands() -> None:
+    sweep = curve("nccl", Launch.EAGER, Arm.P2P, *SWEEP, method="sweep")
+    single = curve("nccl", Launch.EAGER, Arm.P2P, (64 * 1024**2, 1e-3), method="single")
+    for curves in ((sweep, single), (single, sweep)):
+        found = book(*curves).curve(Operation.ALL_REDUCE, PAIR, Arm.NCCL, 8192)
+        assert found is not None
+        assert found.points == sweep.points
+
+
+def test_the_arm_that_is_asked_for_decides_between_two_of_one_tool() -> None:
+    mine = curve("nccl", Launch.EAGER, Arm.P2P, *SWEEP, method="p2p")
+    other = curve("nccl", Launch.EAGER, Arm.NCCL, (1024, 5e-5), (LIMIT, 1e-3), method="nccl")
+    for curves in ((mine, other), (other, mine)):
+        for arm, wanted in ((Arm.P2P, mine), (Arm.NCCL, other)):
+            found = book(*curves).curve(Operation.ALL_REDUCE, PAIR, arm, LIMIT)
+            assert found is not None
+            assert found.points[0] == wanted.points[0]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(5))))
+def test_the_tool_decides_and_never_the_position(order: tuple[int, ...]) -> None:
+    """Own sweeps before torch's and nccl-tests': one process a GPU, and every result checked."""
+    curves = (
+        curve("nccl", Launch.GRAPH, Arm.P2P, (16, 4e-6), (LIMIT, 6e-5), method="linkbound links n"),
+        curve("nccl", Launch.EAGER, Arm.P2P, (8 * LIMIT, 2.7e-4), (64 * LIMIT, 2e-3)),
+        curve("torch_nccl", Launch.GRAPH, Arm.NCCL, (1024, 1e-5), (LIMIT, 6e-5)),
+        GRAPH,
+        TORCH,
+    )
+    found = book(*(curves[index] for index in order))
+    for arm in (Arm.P2P, Arm.NCCL):
+        joined = found.curve(Operation.ALL_REDUCE, PAIR, arm, LIMIT)
+        assert joined is not None
+        assert [point.time_s for point in joined.points] == [4e-6, 6e-5, 2.8e-4]
+        assert joined.source == "nccl graph; torch_nccl eager"
+    small = book(EAGER, TORCH).curve(Operation.ALL_REDUCE, PAIR, Arm.NCCL, 8192)
+    assert small is not None
+    assert small.points == EAGER.points
+
+
 def test_direct_curves_do_not_price_the_staged_arm() -> None:
     assert book(GRAPH, EAGER).curve(Operation.ALL_REDUCE, PAIR, Arm.STAGED, 8192) is None
     assert book(GRAPH, EAGER).read(Operation.ALL_REDUCE, PAIR, Arm.STAGED, 8192) is None
@@ -129,15 +212,20 @@ def test_direct_curves_do_not_price_the_staged_arm() -> None:
 
 def test_the_recorded_pair_in_each_arm(h200_study: Study) -> None:
     found = engine_on(h200_study).book
-    for arm, at_4_kib, at_64_mib in ((Arm.NCCL, 6.6e-6, 252e-6), (Arm.STAGED, 10.2e-6, 2522e-6)):
+    for arm, at_4_kib, at_64_mib in ((Arm.NCCL, 5.93e-6, 246.2e-6), (Arm.STAGED, 9.78e-6, 2383e-6)):
         small = found.read(Operation.ALL_REDUCE, PAIR, arm, 4096)
         large = found.read(Operation.ALL_REDUCE, PAIR, arm, 64 * 1024**2)
         assert small is not None
         assert large is not None
-        assert small[0].time_s == pytest.approx(at_4_kib, rel=0.02)
-        # Two tools timed the large ones; the staged path differs by up to 8 % between them.
-        assert large[0].time_s == pytest.approx(at_64_mib, rel=0.09)
-        assert h200_study.get(small[1].record_ids[0]).kind == "links.curve"
+        # The medians of the pair's own sweep: from a graph up to 16 MiB, then eager.
+        assert small[0].time_s == pytest.approx(at_4_kib, rel=0.001)
+        assert large[0].time_s == pytest.approx(at_64_mib, rel=0.001)
+        assert small[1].source == "collectives.jsonl"
+        records = [h200_study.get(one) for one in small[1].record_ids]
+        assert [(one.kind, one.subject["launch"]) for one in records] == [
+            ("links.curve", "graph"),
+            ("links.curve", "eager"),
+        ]
 
 
 def rate(src: str, dst: str, operation: Operation, gigabytes: float, arm: Arm) -> PairRate:

@@ -1,14 +1,24 @@
-"""Which curve prices an operation: measured here, published, or put together; never in silence."""
+"""Which curve prices an operation: measured here, published, or put together; never in silence.
 
-from collections.abc import Callable
+Of curves measured by several tools the first of these prices: linkbound's own sweep (one process a
+GPU as engines run, results checked), then torch in one process a GPU, then nccl-tests, whose single
+process for all GPUs the recorded pair shows to be up to 8 % slower when staged. Small calls without
+a CUDA graph take nccl-tests before torch, whose time there is its own launch. A sweep always goes
+before a single size; two of one tool are told apart by the arm asked for, then by their length.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
 
 import msgspec
 
 from linkbound.evidence.types import Provenance
 from linkbound.links.curves import find_all, read
+from linkbound.links.live.records import METHOD as OWN_METHOD
 from linkbound.links.types import (
     Arm,
     Curve,
+    CurveKey,
     CurvePoint,
     Launch,
     Operation,
@@ -86,38 +96,71 @@ class CurveBook:
             self.curves, Operation.ALL_REDUCE, group, Arm.P2P, Launch.GRAPH, "engine"
         )
         if measured:
-            return measured[0]
-        models = {self.machine.gpu(label).model for label in group}
-        return engine_all_reduce_prior(models.pop(), group) if len(models) == 1 else None
+            return _first(measured, Arm.P2P, _FOR_SMALL)
+        return engine_all_reduce_prior(self.machine, group)
 
     def _nccl_curve(self, operation: Operation, group: tuple[str, ...], arm: Arm) -> Curve | None:
-        graph = find_all(self.curves, operation, group, arm, Launch.GRAPH, "nccl")
-        eager = (
-            *find_all(self.curves, operation, group, arm, Launch.EAGER, "torch_nccl"),
-            *find_all(self.curves, operation, group, arm, Launch.EAGER, "nccl"),
+        graph, eager = (
+            tuple(
+                curve
+                for name in ("nccl", "torch_nccl")
+                for curve in find_all(self.curves, operation, group, arm, launch, name)
+            )
+            for launch in (Launch.GRAPH, Launch.EAGER)
         )
-        if graph or eager:
-            return _device_curve(graph, eager)
-        return assumed_curve(operation, group, arm, self.rates, self.latencies)
+        if not graph and not eager:
+            return assumed_curve(operation, group, arm, self.rates, self.latencies)
+        parts = [_first(graph or eager, arm, _FOR_SMALL)]
+        if eager:
+            parts.append(_first(eager, arm, _FOR_LARGE))
+        return _joined(parts)
 
 
-def _device_curve(graph: tuple[Curve, ...], eager: tuple[Curve, ...]) -> Curve:
-    """Small calls from a CUDA graph, where the launch is hidden; larger ones as they were timed.
+class _Tool(StrEnum):
+    OWN = "linkbound"
+    TORCH = "torch"
+    NCCL_TESTS = "nccl-tests"
 
-    NCCL called by torch in one process a GPU is what engines run: for large calls it goes before
-    a single process for all GPUs, which the recorded pair shows to be up to 8 % slower when staged.
-    """
-    first = graph[0] if graph else eager[-1]
-    parts = [first, *eager[:1]]
+
+_FOR_LARGE = (_Tool.OWN, _Tool.TORCH, _Tool.NCCL_TESTS)
+_FOR_SMALL = (_Tool.OWN, _Tool.NCCL_TESTS, _Tool.TORCH)
+
+
+def _tool(key: CurveKey) -> _Tool:
+    if key.method.startswith(OWN_METHOD):
+        return _Tool.OWN
+    return _Tool.TORCH if key.implementation == "torch_nccl" else _Tool.NCCL_TESTS
+
+
+def _first(curves: Iterable[Curve], arm: Arm, tools: tuple[_Tool, ...]) -> Curve:
+    """The curve that prices, whatever the order in which curves were read."""
+
+    def preference(curve: Curve) -> tuple[bool, int, bool, int, str, str]:
+        return (
+            len(curve.points) == 1,
+            tools.index(_tool(curve.key)),
+            curve.key.arm is not arm,
+            -len(curve.points),
+            curve.key.method,
+            curve.source,
+        )
+
+    return min(curves, key=preference)
+
+
+def _joined(parts: list[Curve]) -> Curve:
+    """Small calls from a CUDA graph, where the launch is hidden; larger ones as they were timed."""
     points: list[CurvePoint] = []
+    used = []
     for part in parts:
-        points += [
-            one for one in part.points if not points or one.size_bytes > points[-1].size_bytes
-        ]
+        more = [one for one in part.points if not points or one.size_bytes > points[-1].size_bytes]
+        if more:
+            points += more
+            used.append(part)
     return Curve(
-        key=first.key,
+        key=parts[0].key,
         points=tuple(points),
         provenance=Provenance.MEASURED,
-        source="; ".join(dict.fromkeys(part.source for part in parts)),
-        record_ids=tuple(dict.fromkeys(one for part in parts for one in part.record_ids)),
+        source="; ".join(dict.fromkeys(part.source for part in used)),
+        record_ids=tuple(dict.fromkeys(one for part in used for one in part.record_ids)),
     )
