@@ -60,8 +60,8 @@ def curve(
     )
 
 
-def book(*curves: Curve, machine: Machine = H200, **options: tuple[PairRate, ...]) -> CurveBook:
-    return CurveBook(machine, curves, direct_limit_bytes=LIMIT, **options)
+def book(*curves: Curve, machine: Machine = H200) -> CurveBook:
+    return CurveBook(machine, curves, direct_limit_bytes=LIMIT)
 
 
 GRAPH = curve("nccl", Launch.GRAPH, Arm.NCCL, (1024, 5e-6), (65_536, 8e-6), (LIMIT, 70e-6))

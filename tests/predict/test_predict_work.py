@@ -1,9 +1,11 @@
 """Bytes, FLOPs and cache of a step against arithmetic by hand."""
 
+import msgspec
 import pytest
 from predict_cases import PP2, TP2, decode, prefill, shape_of
 
-from linkbound.model.types import Attention, DenseFfn, Layer
+from linkbound.model.derive import layer_flops
+from linkbound.model.types import Attention, DenseFfn, Layer, Recurrent
 from linkbound.predict.schedule import Step
 from linkbound.predict.work import StepWork, rank_work, step_work
 from linkbound.splits.types import Dispatch, Split
@@ -118,14 +120,49 @@ def test_experts_spread_over_ranks_are_read_where_they_are() -> None:
     )
 
 
+@pytest.mark.parametrize("tokens", [1, 3, 64, 2048])
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "qwen3-30b-a3b"])
+@pytest.mark.parametrize(
+    "split",
+    [
+        Split(ep=2, replicas=2, dispatch=Dispatch.GATHER_SCATTER),
+        Split(ep=3, replicas=3, dispatch=Dispatch.GATHER_SCATTER),
+        Split(tp=2, ep=4, replicas=2, dispatch=Dispatch.ALL_TO_ALL),
+    ],
+    ids=lambda split: split.name,
+)
+def test_experts_over_replicas_serve_the_tokens_of_all(
+    split: Split, model: str, tokens: int
+) -> None:
+    """Spreading experts moves their work, it saves none: all ranks together do as much."""
+    alone = msgspec.structs.replace(split, ep=1, dispatch=Dispatch.ALL_REDUCE)
+    spread, divided = (work(model, prefill(tokens), one).matrix_flops for one in (split, alone))
+    # Experts that do not divide make the fullest rank, which is the one that is priced, fuller.
+    assert spread >= divided * (1 - 1e-12)
+    if 8 % split.ep == 0:
+        assert spread == pytest.approx(divided, rel=1e-12)
+    routed = rank_work(shape_of(model), split, 0).experts[0]
+    touched = routed.experts * (
+        1 - (1 - routed.top_k / routed.experts) ** (tokens * split.replicas)
+    )
+    rest = rank_work(shape_of(model), split, 0).stream_bytes
+    head = rank_work(shape_of(model), split, 0).head_bytes
+    assert work(model, prefill(tokens), split).stream_bytes == pytest.approx(
+        rest + head + routed.layers * routed.bytes_all * touched / routed.experts
+    )
+
+
 def test_latent_attention_caches_one_latent_on_every_rank() -> None:
     name = "deepseek-ai--DeepSeek-V3"
     found = work(name, decode(1, 1000))
     assert found.cache_bytes == 1000 * 61 * (512 + 64) * 2 == 1000 * 70_272
     assert work(name, decode(1, 1000), Split(tp=8)).cache_bytes == found.cache_bytes
-    # Absorbed: scores over latent and rope, values over the latent, for 128 heads.
+    # A prompt expands its latents: scores over 128 + 64, values over 128, for 128 heads.
     pairs = 1024 * 1025 / 2
-    assert work(name, prefill(1024)).attention_flops == 61 * 2 * 128 * (2 * 512 + 64) * pairs
+    assert work(name, prefill(1024)).attention_flops == 61 * 2 * 128 * (128 + 64 + 128) * pairs
+    # One token alone is absorbed: scores over latent and rope, values over the latent.
+    last = work(name, prefill(1, cached=1023)).attention_flops
+    assert last == 61 * 2 * 128 * (2 * 512 + 64) * 1024
 
 
 def test_windows_bound_cache_and_pairs() -> None:
@@ -148,6 +185,40 @@ def test_recurrent_layers_read_and_write_their_state() -> None:
     assert short == 2 * (2 * rank.cache.state_bytes + 10 * rank.cache.full_bytes_per_token)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        "llama-3.1-8b",
+        "gpt-oss-20b",
+        "deepseek-ai--DeepSeek-V3",
+        "nvidia--Nemotron-H-56B-Base-8K",
+    ],
+)
+@pytest.mark.parametrize("split", [Split(), TP2], ids=["one", "tp2"])
+def test_a_chunk_does_the_work_that_the_model_states(model: str, split: Split) -> None:
+    shape = shape_of(model)
+    whole = sum(layer_flops(layer.mixer, 512, 1024) for layer in shape.layers)
+    assert any(layer_flops(layer.mixer, 512, 1024) for layer in shape.layers)
+    found = work(model, prefill(512, 512, cached=1024), split).attention_flops
+    assert found == pytest.approx(2 * whole / split.tp)
+
+
+def test_recurrent_layers_compute_in_a_prompt() -> None:
+    shape = shape_of("nvidia--Nemotron-H-56B-Base-8K")
+    a_token = [
+        layer.mixer.flops_per_token for layer in shape.layers if isinstance(layer.mixer, Recurrent)
+    ]
+    assert min(a_token) > 0
+    near, far = (
+        work("nvidia--Nemotron-H-56B-Base-8K", prefill(*lengths)).attention_flops
+        for lengths in ((1, 1), (2,))
+    )
+    # Two prompts of one token see one pair less than one prompt of two; the state costs the same.
+    attention = [layer.mixer for layer in shape.layers if isinstance(layer.mixer, Attention)]
+    assert far - near == sum(layer_flops(one, 1, 0) for one in attention)
+    assert near == 2 * sum(a_token) + 2 * sum(layer_flops(one, 1, 0) for one in attention)
+
+
 def test_layers_without_cache_or_blocks_are_layers_all_the_same() -> None:
     shape = shape_of("nvidia--Llama-3_3-Nemotron-Super-49B-v1")
     bare = [layer for layer in shape.layers if layer.mixer is None]
@@ -155,7 +226,7 @@ def test_layers_without_cache_or_blocks_are_layers_all_the_same() -> None:
     assert all(isinstance(layer, Layer) for layer in bare)
     found = rank_work(shape, Split(), 0)
     assert found.layers == len(shape.layers) == 80
-    assert sum(one.layers for one in found.attention) == sum(
+    assert sum(one.layers for one in found.mixers) == sum(
         isinstance(layer.mixer, Attention) for layer in shape.layers
     )
     assert any(isinstance(layer.ffn, DenseFfn) for layer in shape.layers)

@@ -87,12 +87,12 @@ def kept_tokens(mixer: Mixer, tokens: int) -> int:
     return tokens if window is None else min(tokens, window + BLOCK_TOKENS)
 
 
-def layer_flops(layer: Layer, tokens: int, context: int) -> float:
-    """FLOPs of attention for `tokens` new tokens of one sequence that has `context` cached ones.
+def layer_flops(mixer: Mixer | None, tokens: int, context: int) -> float:
+    """FLOPs of a layer's mixer for `tokens` new tokens of a sequence with `context` cached ones.
 
     Products with weights are not included: those are 2 x parameters a token.
     """
-    match layer.mixer:
+    match mixer:
         case None:
             return 0
         case Recurrent() as recurrent:

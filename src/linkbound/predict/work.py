@@ -1,22 +1,14 @@
 """What one forward step makes one GPU do: bytes to read, FLOPs, layers to walk (S4).
 
-Formulas: 2 FLOPs a parameter and token for matrix products; attention 4 x heads x dim for every
-pair of a query and a cached token (two products); a mixture's distinct experts under uniform
-routing E (1 - (1 - e/E)^T). Weights are read once a step, caches once a decoding sequence.
+Formulas: 2 FLOPs a parameter and token for matrix products; attention, recurrence and a mixture's
+distinct experts as model/derive.py has them. Weights are read once a step, caches once a decoding
+sequence: decoding is bound by the cache, so only prompt chunks count their attention's FLOPs.
 """
 
 from typing import TypeVar
 
-from linkbound.model.derive import experts_touched
-from linkbound.model.types import (
-    Attention,
-    LatentAttention,
-    Layer,
-    ModelShape,
-    MoeFfn,
-    Role,
-    Shard,
-)
+from linkbound.model.derive import experts_touched, layer_flops
+from linkbound.model.types import Layer, Mixer, ModelShape, MoeFfn, Role, Shard
 from linkbound.predict.schedule import Step
 from linkbound.splits.cache import RankCache, rank_cache
 from linkbound.splits.ranks import rank_of, stage_bounds, tensor_share
@@ -27,13 +19,13 @@ from linkbound.values import Value
 Key = TypeVar("Key")
 
 
-class AttentionWork(Value, frozen=True, kw_only=True):
-    """Layers whose attention costs the same, on one rank."""
+class MixerWork(Value, frozen=True, kw_only=True):
+    """Layers whose attention or recurrence costs the same, on one rank."""
 
     layers: int
-    flops_per_pair: float
-    """For one query token and one cached token, in one layer."""
-    window: int | None
+    mixer: Mixer
+    share: float
+    """Of the mixer's heads, on this rank."""
 
 
 class ExpertWork(Value, frozen=True, kw_only=True):
@@ -46,6 +38,8 @@ class ExpertWork(Value, frozen=True, kw_only=True):
     """Stored bytes of all routed experts of one layer that this rank holds."""
     active_parameters: float
     """Routed parameters that one token multiplies on this rank, in one layer."""
+    replicas: int
+    """Replicas whose tokens these experts serve: all where experts are spread over them."""
 
 
 class RankWork(Value, frozen=True, kw_only=True):
@@ -59,7 +53,7 @@ class RankWork(Value, frozen=True, kw_only=True):
     """Multiplied by every token: as above, norms and routers included."""
     head_bytes: float
     head_parameters: float
-    attention: tuple[AttentionWork, ...]
+    mixers: tuple[MixerWork, ...]
     experts: tuple[ExpertWork, ...]
     cache: RankCache
 
@@ -84,7 +78,7 @@ def rank_work(shape: ModelShape, split: Split, stage: int) -> RankWork:
     tensor = max(range(split.tp), key=lambda one: tensor_share(split, one))
     rank = rank_of(split, stage * split.tp + tensor)
     stream_bytes = parameters = 0.0
-    attention: dict[tuple[float, int | None], int] = {}
+    mixers: dict[Mixer, int] = {}
     experts: dict[tuple[int, int, float, float], int] = {}
     for layer in layers:
         shares = layer_shares(layer, split, rank)
@@ -92,7 +86,7 @@ def rank_work(shape: ModelShape, split: Split, stage: int) -> RankWork:
             if one.role not in (Role.ROUTED_EXPERTS, Role.OTHER):
                 stream_bytes += one.size_bytes * shares[one.shard]
                 parameters += one.parameters * shares[one.shard]
-        _count(attention, _attention(layer, tensor_share(split, tensor)))
+        _count(mixers, layer.mixer)
         _count(experts, _experts(layer, shares))
     head_share = tensor_share(split, tensor) if stage == split.pp - 1 else 0.0
     head = shape.embedding if shape.head is None else shape.head
@@ -104,13 +98,18 @@ def rank_work(shape: ModelShape, split: Split, stage: int) -> RankWork:
         parameters=parameters,
         head_bytes=head.size_bytes * head_share,
         head_parameters=head.parameters * head_share,
-        attention=tuple(
-            AttentionWork(layers=count, flops_per_pair=flops, window=window)
-            for (flops, window), count in attention.items()
+        mixers=tuple(
+            MixerWork(layers=count, mixer=mixer, share=tensor_share(split, tensor))
+            for mixer, count in mixers.items()
         ),
         experts=tuple(
             ExpertWork(
-                layers=count, experts=number, top_k=top, bytes_all=stored, active_parameters=active
+                layers=count,
+                experts=number,
+                top_k=top,
+                bytes_all=stored,
+                active_parameters=active,
+                replicas=split.replicas if split.ep > split.tp else 1,
             )
             for (number, top, stored, active), count in experts.items()
         ),
@@ -121,19 +120,6 @@ def rank_work(shape: ModelShape, split: Split, stage: int) -> RankWork:
 def _count(groups: dict[Key, int], key: Key | None) -> None:
     if key is not None:
         groups[key] = groups.get(key, 0) + 1
-
-
-def _attention(layer: Layer, share: float) -> tuple[float, int | None] | None:
-    match layer.mixer:
-        case Attention() as mixer:
-            width = mixer.key_dim + mixer.value_dim
-            return 2 * mixer.query_heads * share * width, mixer.window
-        case LatentAttention() as mixer:
-            # Absorbed form: scores over latent and rope, values over the latent.
-            width = 2 * mixer.latent_dim + mixer.rope_dim
-            return 2 * mixer.query_heads * share * width, None
-        case _:
-            return None
 
 
 def _experts(layer: Layer, shares: dict[Shard, float]) -> tuple[int, int, float, float] | None:
@@ -147,42 +133,35 @@ def _experts(layer: Layer, shares: dict[Shard, float]) -> tuple[int, int, float,
 
 
 def step_work(rank: RankWork, step: Step, tokens: int) -> StepWork:
-    """One step's work; `tokens` is its size as it runs, padded to a graph if there is one."""
-    stream_bytes, active = rank.stream_bytes, rank.parameters
+    """One step's work; `tokens` is its size as it runs, padded to a graph if there is one.
+
+    Replicas that share experts are taken to make the same step at once.
+    """
+    stream_bytes, multiplied = rank.stream_bytes, rank.parameters * tokens
     for one in rank.experts:
-        touched = experts_touched(one.experts, one.top_k, tokens)
+        routed = tokens * one.replicas
+        touched = experts_touched(one.experts, one.top_k, routed)
         stream_bytes += one.layers * one.bytes_all * touched / one.experts
-        active += one.layers * one.active_parameters
+        multiplied += one.layers * one.active_parameters * routed
     if step.sampled:
         stream_bytes += rank.head_bytes
-    attention_flops = 0.0
-    if step.chunks:
-        for layers in rank.attention:
-            attention_flops += layers.layers * layers.flops_per_pair * _pairs(step, layers.window)
     return StepWork(
         tokens=tokens,
         stream_bytes=stream_bytes,
-        matrix_flops=2 * active * tokens + 2 * rank.head_parameters * step.sampled,
-        attention_flops=attention_flops,
+        matrix_flops=2 * multiplied + 2 * rank.head_parameters * step.sampled,
+        attention_flops=sum(
+            one.layers
+            * one.share
+            * chunk.count
+            * layer_flops(one.mixer, chunk.tokens, chunk.cached)
+            for chunk in step.chunks
+            for one in rank.mixers
+        ),
         cache_bytes=_cache_bytes(rank.cache, step),
         layers=rank.layers,
         mixture_layers=rank.mixture_layers,
         sampled=step.sampled,
     )
-
-
-def _pairs(step: Step, window: int | None) -> float:
-    """Pairs of query and visible token in the prompt chunks; decoding is bound by the cache."""
-    total = 0.0
-    for chunk in step.chunks:
-        growing, full = chunk.tokens, 0
-        if window is not None:
-            # The window fills after this many tokens; each later one sees a whole window.
-            growing = min(chunk.tokens, max(0, window - chunk.cached))
-            full = (chunk.tokens - growing) * window
-        pairs = full + growing * chunk.cached + growing * (growing + 1) / 2
-        total += chunk.count * pairs
-    return total
 
 
 def _cache_bytes(cache: RankCache, step: Step) -> float:
