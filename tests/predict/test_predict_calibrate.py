@@ -116,6 +116,32 @@ def test_without_runs_the_prior_stands(prior: Calibration, h200_study: Study) ->
     assert calibrate(prior, (), {}, engine.book, VLLM) == prior
 
 
+def test_the_gain_of_every_arm_counts(prior: Calibration, h200_study: Study) -> None:
+    """One arm of three misses: the same error wherever its runs stand, and not hidden by others."""
+    engine = engine_on(h200_study)
+    engine.calibration = prior
+    runs = list(made(engine, (1,)))
+    for arm, slower in ((Arm.P2P, 1.0), (Arm.NCCL, 1.3), (Arm.STAGED, 1.0)):
+        for run in made(engine, (2,)):
+            point = msgspec.structs.replace(
+                run.spec, custom_all_reduce=arm is Arm.P2P, p2p_disabled=arm is Arm.STAGED
+            )
+            assert point.arm is arm
+            prefill_s, token_s = predict_run(engine, point)
+            assert token_s is not None
+            times = RunTimes(
+                prefill_s=(prefill_s * slower,), total_s=((prefill_s + 64 * token_s) * slower,)
+            )
+            runs.append(EngineRun(tag="made", line=1, spec=point, times=times))
+    tail = runs[len(POINTS) :]
+    found = [
+        calibrate(prior, tuple(order), {"llama": engine.shape}, engine.book, VLLM).gain_error
+        for order in (runs, [*runs[: len(POINTS)], *reversed(tail)], list(reversed(runs)))
+    ]
+    assert found == pytest.approx([found[0]] * 3, rel=1e-3)
+    assert found[0] > 0.1
+
+
 def test_the_error_is_what_the_constants_leave(prior: Calibration, h200_study: Study) -> None:
     engine = engine_on(h200_study)
     engine.calibration = prior

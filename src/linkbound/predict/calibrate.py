@@ -115,22 +115,22 @@ def _misses(engine: Engine, constants: Calibration, run: EngineRun) -> list[floa
 
 
 def _gain_miss(points: list[tuple[EngineRun, Engine]], constants: Calibration) -> float:
-    """Root mean square miss of the gain of a split over one GPU, for whole calls."""
-    misses: dict[tuple[str, Load], dict[Split, float]] = {}
+    """Root mean square miss of the gain of a split over one GPU, for whole calls in every arm."""
+    misses: dict[tuple[str, Load], list[tuple[Split, float]]] = {}
     for run, engine in points:
         engine.calibration = constants
         prefill_s, token_s = predict_run(engine, run.spec)
         times = run.times.total_s or run.times.prefill_s
         total_s = prefill_s + (token_s or 0.0) * (run.spec.output_tokens - 1)
-        key = (run.spec.model, load_of(run.spec))
         miss = math.log(total_s / times[len(times) // 2])
-        misses.setdefault(key, {})[split_of(run.spec)] = miss
+        found = misses.setdefault((run.spec.model, load_of(run.spec)), [])
+        found.append((split_of(run.spec), miss))
     apart = [
-        miss - found[Split()]
+        miss - single
         for found in misses.values()
-        if Split() in found
-        for split, miss in found.items()
-        if split != Split()
+        for split, miss in found
+        for one, single in found
+        if split != Split() and one == Split()
     ]
     return math.sqrt(sum(miss * miss for miss in apart) / len(apart)) if apart else math.inf
 
