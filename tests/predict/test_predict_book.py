@@ -248,10 +248,14 @@ RATES = (
     rate("GPU0", "GPU1", Operation.COPY, 4, Arm.STAGED),
     rate("GPU1", "GPU0", Operation.COPY, 4, Arm.STAGED),
 )
-LATENCIES = (
-    PairLatency(src="GPU0", dst="GPU1", method="m", latency_s=1e-6, arm=Arm.P2P),
-    PairLatency(src="GPU0", dst="GPU1", method="m", latency_s=15e-6, arm=Arm.STAGED),
-)
+
+
+def latency(method: str, microseconds: float, arm: Arm | None, dst: str = "GPU1") -> PairLatency:
+    return PairLatency(src="GPU0", dst=dst, method=method, latency_s=microseconds * 1e-6, arm=arm)
+
+
+ISSUED = "made by hand: issue interval of 16-byte copies"
+LATENCIES = (latency(ISSUED, 1, Arm.P2P), latency(ISSUED, 15, Arm.STAGED))
 
 
 def test_an_assumed_curve_is_a_roofline_and_says_so() -> None:
@@ -280,6 +284,36 @@ def test_staging_adds_its_latency_and_its_own_rate() -> None:
     send = assumed_curve(Operation.SEND_RECV, PAIR, Arm.P2P, RATES, LATENCIES)
     assert send is not None
     assert send.points[-1].time_s == pytest.approx(7.6e-6 + send.points[-1].size_bytes / 8e9)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_staging_is_the_difference_of_one_kind_of_latency(order: int) -> None:
+    """Round trips, launches and host times mean something else than a copy's issue interval."""
+    others = (
+        latency("linkbound links end to end ce_push, asleep", 26.5, Arm.P2P),
+        latency("linkbound links flag ping-pong, half a lap", 0.7, Arm.P2P),
+        latency("p2pBandwidthLatencyTest (CPU): host time to issue", 90, Arm.STAGED),
+        latency("linkbound links issue interval ce_pull", 13.3, Arm.P2P),
+        latency("nvbandwidth: SM read round trip", 80, None),
+    )
+    found = assumed_curve(
+        Operation.ALL_REDUCE, PAIR, Arm.STAGED, RATES, (*others, *LATENCIES)[::order]
+    )
+    assert found is not None
+    assert "14.0 us of staging" in found.source
+    none = assumed_curve(Operation.ALL_REDUCE, PAIR, Arm.STAGED, RATES, others)
+    assert none is not None
+    assert "staging" not in none.source
+
+
+def test_where_peer_access_is_refused_the_staged_copy_counts_whole() -> None:
+    found = assumed_curve(Operation.ALL_REDUCE, PAIR, Arm.STAGED, RATES, LATENCIES[1:])
+    assert found is not None
+    assert "15.0 us of staging" in found.source
+
+
+def test_sockets_are_not_priced_as_staged_copies() -> None:
+    assert assumed_curve(Operation.ALL_REDUCE, PAIR, Arm.NET, RATES, LATENCIES) is None
 
 
 def test_without_a_rate_of_every_pair_nothing_is_assumed() -> None:

@@ -2,7 +2,9 @@
 
 A ring all-reduce over n ranks moves 2 (n-1)/n of the message over each link in both directions at
 once (Patarasuk and Yuan, 2009), so that its rate is what a pair carries *each way* while both ways
-are busy. Its latency is NCCL's own constant for a PCIe ring plus, when staged, what staging adds.
+are busy. Its latency is NCCL's own constant for a PCIe ring plus, when staged, what staging adds:
+the issue interval of small copies, the one latency that tools time in both arms. Sockets (arm
+`net`) are not priced so: no copy takes their path.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,6 +28,8 @@ RING_STEP_S = 1.0e-6
 # What those constants are worth off the machines they were made on.
 LATENCY_LOW, LATENCY_HIGH = 0.7, 3.0
 RATE_LOW, RATE_HIGH = 0.8, 1.5
+# The latency that staging is read from, as the readers of tools name it.
+ISSUE_INTERVAL = "issue interval"
 SIZES_BYTES = tuple(1024 * 4**power for power in range(11))
 _OPERATIONS = frozenset(
     {
@@ -56,8 +60,11 @@ def assumed_curve(
     rates: Iterable[PairRate],
     latencies: Iterable[PairLatency],
 ) -> Curve | None:
-    """A roofline from measured pair rates of every pair of the group; None where one is missing."""
-    if operation not in _OPERATIONS:
+    """A roofline from measured pair rates of every pair of the group; None where one is missing.
+
+    None too for arm `net`, which no copy shows.
+    """
+    if operation not in _OPERATIONS or arm is Arm.NET:
         return None
     rate = _slowest_rate(operation, group, arm, tuple(rates))
     if rate is None:
@@ -112,7 +119,7 @@ def _slowest_rate(
 def _rate(
     rates: tuple[PairRate, ...], operation: Operation, src: str, dst: str, arm: Arm
 ) -> float | None:
-    wanted = Arm.STAGED if arm in (Arm.STAGED, Arm.NET) else Arm.P2P
+    wanted = Arm.STAGED if arm is Arm.STAGED else Arm.P2P
     return max(
         (
             one.bytes_per_s
@@ -127,11 +134,23 @@ def _rate(
 
 
 def _staging_latency(group: Sequence[str], arm: Arm, latencies: tuple[PairLatency, ...]) -> float:
-    """What one staged small copy takes longer than a direct one, worst pair; 0 for direct arms."""
-    if arm not in (Arm.STAGED, Arm.NET):
+    """What one staged small copy takes longer than a direct one, worst pair; 0 for direct arms.
+
+    Where peer access is refused no direct copy was timed, and the staged one counts whole.
+    """
+    if arm is not Arm.STAGED:
         return 0.0
-    worst = {Arm.P2P: 0.0, Arm.STAGED: 0.0}
-    for one in latencies:
-        if one.arm in worst and one.src in group and one.dst in group and one.src != one.dst:
-            worst[one.arm] = max(worst[one.arm], one.latency_s)
-    return max(0.0, worst[Arm.STAGED] - worst[Arm.P2P])
+    issued = tuple(one for one in latencies if ISSUE_INTERVAL in one.method)
+    added = [0.0]
+    for src, dst in permutations(group, 2):
+        staged, direct = (_shortest(issued, src, dst, one) for one in (Arm.STAGED, Arm.P2P))
+        if staged is not None:
+            added.append(staged - (direct or 0.0))
+    return max(added)
+
+
+def _shortest(latencies: tuple[PairLatency, ...], src: str, dst: str, arm: Arm) -> float | None:
+    return min(
+        (one.latency_s for one in latencies if (one.src, one.dst) == (src, dst) and one.arm is arm),
+        default=None,
+    )
