@@ -5,13 +5,16 @@ import pytest
 from verdict_cases import ONE, PP2, TP2, TWO, case_on, fits, load, made, of_plan, spread
 
 from linkbound.evidence.study import Study
+from linkbound.evidence.types import Finding, Level, Severity
 from linkbound.links import Arm
 from linkbound.predict.types import Estimate, Forecast, TermKind
+from linkbound.serve.plan import plan_contenders
 from linkbound.splits.types import Split
 from linkbound.study.reading import read_machine_record
 from linkbound.verdict.compare import MIN_GAIN, answer
-from linkbound.verdict.decide import Case, decide
-from linkbound.verdict.types import Aim, Answer, Verdict
+from linkbound.verdict.decide import Case, Unpriced, decide
+from linkbound.verdict.types import Aim, Answer, Comparison, Reason, Verdict
+from linkbound.verdict.words import engine_measurement
 
 KEEP, REJECT, UNDECIDED = Answer.KEEP, Answer.REJECT, Answer.UNDECIDED
 
@@ -176,7 +179,34 @@ def test_a_gain_around_the_line_names_what_would_settle_it() -> None:
     )
     (wanted,) = found.measurements
     assert wanted.what.startswith("One run each of tp2, p2p and one GPU")
-    assert wanted.command.startswith("linkbound ")
+    assert wanted.command == (
+        "linkbound serve MODEL --split one --split tp2 --arm p2p --gpus 0,1 "
+        "--prompt 100 --output 10 --concurrency 8"
+    )
+    # It is the reader who compares: a run of the engine changes no verdict.
+    assert "for you to compare" in wanted.why
+    splits = [text.split()[0] for text in wanted.command.split("--split ")[1:]]
+    runs = plan_contenders(splits, ["p2p"], None, external=False)
+    assert [one.split for one in runs] == [ONE, TP2]
+
+
+@pytest.mark.parametrize(
+    ("split", "option"),
+    [(TWO, "x2"), (PP2, "pp2"), (Split(tp=2, pp=2, replicas=2), "tp2pp2x2"), (ONE, "one")],
+)
+def test_the_command_names_splits_as_serve_reads_them(split: Split, option: str) -> None:
+    compared = Comparison(
+        aim=Aim.LATENCY,
+        plan=made(Split(tp=8), weights(1.0), arm=Arm.P2P).plan,
+        baseline=made(split, weights(1.0)).plan,
+        gain=None,
+        answer=UNDECIDED,
+        reasons=(),
+    )
+    command = engine_measurement(compared, load(1, 1, 1), "MODEL", {}).command
+    assert f"--split {option} " in command
+    (read,) = {one.split for one in plan_contenders([option], [], None, external=False)}
+    assert read == split
 
 
 @pytest.mark.parametrize(
@@ -250,9 +280,104 @@ def test_where_nothing_fits_the_reason_is_the_headline() -> None:
 
 
 def test_a_plan_without_a_price_is_said() -> None:
-    text = "tp2, staged: No time is known for all_reduce of 8,192 bytes."
-    found = decide(case(made(ONE, weights(1.0)), unpriced=(text,)))
-    assert found.would_change == (text,)
+    found = decide(case(made(ONE, weights(1.0)), unpriced=(blind(TP2, Arm.STAGED),)))
+    assert found.would_change == (NO_TIME,)
+
+
+def test_a_split_without_a_price_is_open_and_the_missing_curve_is_named() -> None:
+    held = (fits(ONE), fits(TWO), fits(TP2))
+    found = decide(
+        case(
+            made(ONE, weights(2.0)),
+            made(TWO, weights(1.5)),
+            fits=held,
+            unpriced=(blind(TP2, Arm.P2P), blind(TP2, Arm.STAGED)),
+        )
+    )
+    assert [one.answer for one in found.plans] == [UNDECIDED, UNDECIDED]
+    assert codes(found, TP2, Arm.P2P) == ["no-curve"]
+    assert found.answer is UNDECIDED
+    assert found.headline.endswith("undecided between 2 replicas and tp2, p2p; tp2, staged.")
+    (wanted,) = found.measurements
+    assert wanted.command == "linkbound links"
+    assert wanted.what.endswith("tp2, p2p; tp2, staged")
+    assert "nccl-tests" in wanted.why
+
+
+def test_a_split_without_a_price_is_kept_where_only_it_holds_the_model() -> None:
+    found = decide(
+        Case(
+            load=load(100, 10, 8),
+            forecasts=(),
+            fits=(fits(ONE, fits=False), fits(TP2)),
+            gain_error=0.02,
+            unpriced=(blind(TP2, Arm.P2P), blind(TP2, Arm.STAGED)),
+        )
+    )
+    assert (found.answer, found.plan.name) == (KEEP, "tp2, p2p")  # type: ignore[union-attr]
+    assert codes(found, TP2, Arm.STAGED) == ["capacity-only", "no-curve"]
+    assert found.headline.endswith("keep tp2, p2p. Kept: tp2, p2p; tp2, staged.")
+    assert [one.command for one in found.measurements] == ["linkbound links"]
+
+
+def test_what_fits_and_has_no_price_is_not_called_unfit() -> None:
+    queued = Unpriced(
+        plan=blind(TP2, Arm.P2P).plan,
+        reason=Reason(code="does-not-fit-at-once", text="tp2, p2p: 64 at once do not fit."),
+    )
+    found = decide(
+        Case(
+            load=load(100, 10, 64),
+            forecasts=(),
+            fits=(fits(ONE, batch=4), fits(TP2, batch=20)),
+            gain_error=0.02,
+            unpriced=(queued,),
+        )
+    )
+    assert (found.answer, found.plan) == (UNDECIDED, None)
+    assert "nothing here runs it" not in found.headline
+    assert found.measurements == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "arm", "seen", "expected"),
+    [
+        ("p2p-corruption", Arm.P2P, "GPU0 -> GPU1, pull: wrong.", UNDECIDED),
+        ("p2p-hang", Arm.NCCL, "all_reduce over GPU0, GPU1: no sign of life.", UNDECIDED),
+        ("wrong-values", Arm.STAGED, "host -> GPU1, pinned: wrong.", UNDECIDED),
+        ("p2p-corruption", Arm.STAGED, "GPU0 -> GPU1, pull: wrong.", KEEP),
+        ("p2p-corruption", Arm.P2P, "GPU1 -> GPU2, pull: wrong.", KEEP),
+        ("transfer-error", Arm.P2P, "GPU0 -> GPU1, pull: no sample.", KEEP),
+    ],
+)
+def test_a_plan_over_a_faulty_path_is_not_kept(
+    code: str, arm: Arm, seen: str, expected: Answer
+) -> None:
+    fault = Finding(
+        code=code,
+        level=Level.SEEN,
+        severity=Severity.ERROR,
+        seen=seen,
+        why="It would compute with wrong numbers.",
+        remedy="Do not trust it.",
+        record_ids=("f",),
+    )
+    found = decide(
+        case(made(ONE, weights(2.0)), made(TP2, weights(1.0), arm=arm), findings=(fault,))
+    )
+    assert found.answer is expected
+    reasons = [one for one in of_plan(found, TP2, arm).reasons if one.code == code]
+    assert bool(reasons) is (expected is UNDECIDED)
+    assert all(seen in one.text and one.record_ids == ("f",) for one in reasons)
+    assert [one for one in reasons if one not in found.reasons] == []
+
+
+NO_TIME = "No time is known for all_reduce of 8,192 bytes."
+
+
+def blind(split: Split, arm: Arm) -> Unpriced:
+    plan = made(split, weights(1.0), arm=arm).plan
+    return Unpriced(plan=plan, reason=Reason(code="no-curve", text=NO_TIME))
 
 
 def test_the_best_smaller_plan_is_the_one_to_beat() -> None:

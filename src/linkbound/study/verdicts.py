@@ -1,6 +1,7 @@
 """The verdict stage: one verdict a load, resting on the calls it compares (D1-D3)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,9 @@ from linkbound.model.types import Load
 from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast
+from linkbound.splits.types import Fit
+from linkbound.study.faults import read_findings
+from linkbound.study.plans import plans_of
 from linkbound.study.predicting import engine_for
 from linkbound.study.reading import (
     MachineRead,
@@ -21,7 +25,7 @@ from linkbound.study.reading import (
     read_shape,
 )
 from linkbound.verdict.break_even import break_even
-from linkbound.verdict.decide import Case, decide
+from linkbound.verdict.decide import WEAKEST_FIRST, Case, Unpriced, decide
 from linkbound.verdict.link_gain import link_gain
 from linkbound.verdict.types import PlanVerdict, Reason, Verdict
 
@@ -44,11 +48,10 @@ def judge_all(
             fits=tuple(fit for _, fit in fits),
             gain_error=engine.calibration.gain_error,
             min_gain=min_gain,
-            unpriced=tuple(
-                record.outcome.reason.text
-                for record in study.find("predict.call", **subject)
-                if isinstance(record.outcome, Skipped)
-            ),
+            unpriced=_unpriced(study, held, fits, subject),
+            model=model,
+            labels={gpu.key: gpu.label for gpu in held.machine.gpus},
+            findings=read_findings(study, machine),
         )
         verdict = with_break_even(decide(case), case, engine)
         link = _link_reason(study, held, engine)
@@ -64,6 +67,34 @@ def judge_all(
                 parents=tuple(record.id for record, _ in (*calls, *fits)),
             )
         )
+
+
+def _unpriced(
+    study: Study,
+    held: MachineRead,
+    fits: Iterable[tuple[Record, Fit]],
+    subject: Mapping[str, Any],
+) -> tuple[Unpriced, ...]:
+    """Plans that fit and whose call was skipped, with the reason."""
+    excluded = excluded_gpus(held.machine, read_access(study, held.name))
+    plans = {
+        (plan.split.name, None if plan.arm is None else plan.arm.value): plan
+        for _, fit in fits
+        if fit.fits
+        for plan in plans_of(fit.split, held.machine, excluded)
+    }
+    return tuple(
+        Unpriced(
+            plan=plans[record.subject["split"], record.subject["arm"]],
+            reason=Reason(
+                code=record.outcome.reason.code,
+                text=record.outcome.reason.text,
+                record_ids=(record.id,),
+            ),
+        )
+        for record in study.find("predict.call", **subject)
+        if isinstance(record.outcome, Skipped)
+    )
 
 
 def _link_reason(study: Study, held: MachineRead, engine: Engine) -> Reason | None:
@@ -82,23 +113,29 @@ def _link_reason(study: Study, held: MachineRead, engine: Engine) -> Reason | No
 
 
 def with_break_even(verdict: Verdict, case: Case, engine: Engine) -> Verdict:
-    """The link at which each direct split would stop to gain over its smaller plan."""
+    """The link at which each direct split would stop to gain over what decides its answer."""
     plans = tuple(_with_break_even(one, case, engine) for one in verdict.plans)
     return msgspec.structs.replace(verdict, plans=plans)
 
 
 def _with_break_even(one: PlanVerdict, case: Case, engine: Engine) -> PlanVerdict:
-    baseline = _baseline(one, case)
+    baseline = _decisive_baseline(one, case)
     if one.plan.arm is not Arm.P2P or baseline is None:
         return one
     found = break_even(engine, one.plan, case.load, baseline, case.min_gain)
+    if found is None or (found.bytes_per_s is None and found.latency_s is None):
+        return one
     return msgspec.structs.replace(one, break_even=found)
 
 
-def _baseline(one: PlanVerdict, case: Case) -> Forecast | None:
-    smaller = [
-        found
-        for found in case.forecasts
-        if found.plan.split.gpus < one.plan.split.gpus and found.plan.arm is None
+def _decisive_baseline(one: PlanVerdict, case: Case) -> Forecast | None:
+    """The baseline of the weakest comparison, of several the one over which it gains least."""
+    compared = [
+        (WEAKEST_FIRST.index(found.answer), found.gain.value, found.baseline)
+        for found in one.comparisons
+        if found.gain is not None
     ]
-    return min(smaller, key=lambda found: found.latency_s.value, default=None)
+    if not compared:
+        return None
+    baseline = min(compared, key=lambda found: found[:2])[2]
+    return next(found for found in case.forecasts if found.plan == baseline)

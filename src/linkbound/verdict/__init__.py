@@ -2,7 +2,7 @@
 
 from linkbound.verdict.break_even import break_even, fitted_link
 from linkbound.verdict.compare import MIN_GAIN, answer
-from linkbound.verdict.decide import Case, decide
+from linkbound.verdict.decide import Case, Unpriced, decide
 from linkbound.verdict.gain import time_gain
 from linkbound.verdict.link_gain import link_gain
 from linkbound.verdict.types import (
@@ -26,6 +26,7 @@ __all__ = [
     "Measurement",
     "PlanVerdict",
     "Reason",
+    "Unpriced",
     "Verdict",
     "answer",
     "break_even",

@@ -1,13 +1,18 @@
 """Forecasts and fits to a verdict: each split against one GPU and against replicas (D1, D2)."""
 
-from linkbound.evidence.types import Figure, Provenance
+from collections.abc import Mapping
+
+import msgspec
+
+from linkbound.evidence.types import Finding
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
-from linkbound.predict.types import Estimate, Forecast, Plan
+from linkbound.predict.types import Forecast, Plan
 from linkbound.splits.types import Fit, Placement
-from linkbound.units import format_time
 from linkbound.values import Value
+from linkbound.verdict import words
 from linkbound.verdict.compare import MIN_GAIN, answer
+from linkbound.verdict.distrust import faults
 from linkbound.verdict.gain import time_gain
 from linkbound.verdict.types import (
     Aim,
@@ -19,7 +24,16 @@ from linkbound.verdict.types import (
     Verdict,
 )
 
-_WEAKEST_FIRST = (Answer.REJECT, Answer.UNDECIDED, Answer.KEEP)
+NO_CURVE = "no-curve"
+"""Code of the reason of a plan whose crossings have no time."""
+WEAKEST_FIRST = (Answer.REJECT, Answer.UNDECIDED, Answer.KEEP)
+
+
+class Unpriced(Value, frozen=True, kw_only=True):
+    """A plan that fits and that nobody could price."""
+
+    plan: Plan
+    reason: Reason
 
 
 class Case(Value, frozen=True, kw_only=True):
@@ -31,26 +45,37 @@ class Case(Value, frozen=True, kw_only=True):
     fits: tuple[Fit, ...]
     gain_error: float
     min_gain: float = MIN_GAIN
-    unpriced: tuple[str, ...] = ()
+    unpriced: tuple[Unpriced, ...] = ()
     """Plans that fit but could not be priced, and why."""
+    model: str = "MODEL"
+    labels: Mapping[str, str] = {}
+    """Key of a GPU to its label."""
+    findings: tuple[Finding, ...] = ()
+    """Faults that were seen on this machine."""
 
 
 def decide(case: Case) -> Verdict:
     """The verdict of a case. Every split gets an answer of its own, the case gets the best."""
-    plans = tuple(_judge(forecast, case) for forecast in case.forecasts if _is_split(forecast.plan))
-    kept = [one for one in plans if one.answer is Answer.KEEP]
-    open_ones = [one for one in plans if one.answer is Answer.UNDECIDED]
-    chosen = _choose(case, [one.plan for one in kept])
-    overall = Answer.KEEP if kept else Answer.UNDECIDED if open_ones else Answer.REJECT
+    judged = [_judge(forecast, case) for forecast in case.forecasts if _is_split(forecast.plan)]
+    judged += [_judge_unpriced(one, case) for one in _open_unpriced(case)]
+    plans = tuple(_with_faults(one, case) for one in judged)
+    found = {one.answer for one in plans}
+    # Where nothing could be compared, that is no reason against a split that fits.
+    blank = not plans and not case.forecasts and bool(case.unpriced)
+    overall = next(
+        (one for one in (Answer.KEEP, Answer.UNDECIDED) if one in found),
+        Answer.UNDECIDED if blank else Answer.REJECT,
+    )
+    chosen = _choose(case, [one.plan for one in plans if one.answer is Answer.KEEP])
     return Verdict(
         load=case.load,
         answer=overall,
-        plan=None if chosen is None else chosen.plan,
-        headline=_headline(overall, chosen, plans, case),
+        plan=chosen,
+        headline=words.headline(overall, chosen, plans, case.load, case.fits),
         reasons=(*_reasons(chosen, plans), *_link_reasons(case)),
         plans=plans,
         would_change=_would_change(case, plans),
-        measurements=_measurements(open_ones),
+        measurements=_measurements(case, plans),
     )
 
 
@@ -63,11 +88,11 @@ def _judge(forecast: Forecast, case: Case) -> PlanVerdict:
     comparisons = [
         _compare(aim, forecast, baseline, case) for aim, baseline in _baselines(forecast, case)
     ]
-    capacity = _capacity(forecast, case)
+    capacity = _capacity(forecast.plan, case)
     if capacity is not None:
         comparisons.append(capacity)
     weakest = min(
-        (one.answer for one in comparisons), key=_WEAKEST_FIRST.index, default=Answer.UNDECIDED
+        (one.answer for one in comparisons), key=WEAKEST_FIRST.index, default=Answer.UNDECIDED
     )
     return PlanVerdict(
         plan=forecast.plan,
@@ -75,6 +100,40 @@ def _judge(forecast: Forecast, case: Case) -> PlanVerdict:
         reasons=tuple(reason for one in comparisons for reason in one.reasons),
         comparisons=tuple(comparisons),
     )
+
+
+def _open_unpriced(case: Case) -> list[Unpriced]:
+    """Splits without a price whose answer that leaves open.
+
+    One that does not hold the load at once is left out where another plan does.
+    """
+    splits = [one for one in case.unpriced if _is_split(one.plan)]
+    without_curve = [one for one in splits if one.reason.code == NO_CURVE]
+    return without_curve if case.forecasts or without_curve else splits
+
+
+def _judge_unpriced(one: Unpriced, case: Case) -> PlanVerdict:
+    """Kept where only it holds the load; else undecided, whatever it would be worth."""
+    mine = _fit_of(one.plan, case)
+    holds = mine is not None and _holds_all(mine, case.load)
+    capacity = _capacity(one.plan, case) if holds else None
+    if capacity is None:
+        return PlanVerdict(plan=one.plan, answer=Answer.UNDECIDED, reasons=(one.reason,))
+    return PlanVerdict(
+        plan=one.plan,
+        answer=capacity.answer,
+        reasons=(*capacity.reasons, one.reason),
+        comparisons=(capacity,),
+    )
+
+
+def _with_faults(one: PlanVerdict, case: Case) -> PlanVerdict:
+    """A plan with a fault on its path is open at best: its times say nothing about its results."""
+    found = faults(one.plan, case.labels, case.findings)
+    if not found:
+        return one
+    weaker = min(one.answer, Answer.UNDECIDED, key=WEAKEST_FIRST.index)
+    return msgspec.structs.replace(one, answer=weaker, reasons=(*found, *one.reasons))
 
 
 def _baselines(forecast: Forecast, case: Case) -> list[tuple[Aim, Forecast]]:
@@ -111,62 +170,7 @@ def _compare(aim: Aim, forecast: Forecast, baseline: Forecast, case: Case) -> Co
         baseline=baseline.plan,
         gain=gain,
         answer=found,
-        reasons=(_gain_reason(aim, forecast, baseline, gain, found, case.min_gain),),
-    )
-
-
-def _gain_reason(
-    aim: Aim,
-    forecast: Forecast,
-    baseline: Forecast,
-    gain: Estimate,
-    found: Answer,
-    min_gain: float,
-) -> Reason:
-    name = baseline.plan.name
-    figures = f"~{gain.value:.2f}x ({gain.low:.2f}-{gain.high:.2f})"
-    calls = (
-        f"a call takes ~{format_time(forecast.latency_s.value)} against "
-        f"~{format_time(baseline.latency_s.value)}"
-    )
-    what = "the speed" if aim is Aim.LATENCY else "the throughput"
-    if found is Answer.KEEP:
-        code = "faster" if aim is Aim.LATENCY else "more-throughput"
-        text = f"{forecast.plan.name} has {figures} {what} of {name}: {calls}."
-    elif gain.high < 1 and aim is Aim.LATENCY:
-        code = "second-gpu-slower"
-        text = f"{forecast.plan.name} is slower than {name}, {figures} its speed: {calls}."
-    elif found is Answer.REJECT and gain.value < 1:
-        code = "replicas-better" if aim is Aim.THROUGHPUT else "gain-too-small"
-        text = f"{forecast.plan.name} has only {figures} {what} of {name}: {calls}."
-    elif found is Answer.REJECT:
-        code = "gain-too-small"
-        text = (
-            f"{forecast.plan.name} gains less than {min_gain:.0%} over {name}, "
-            f"{figures} {what}: {calls}."
-        )
-    else:
-        code = "within-error"
-        text = (
-            f"Whether {forecast.plan.name} gains {min_gain:.0%} over {name} is inside the error, "
-            f"{figures} {what}: {calls}."
-        )
-    return Reason(
-        code=code,
-        text=text,
-        figures=(_figure(gain),),
-        record_ids=tuple(dict.fromkeys((*forecast.record_ids, *baseline.record_ids))),
-    )
-
-
-def _figure(gain: Estimate) -> Figure:
-    return Figure(
-        value=gain.value,
-        unit="x",
-        provenance=Provenance.CALIBRATED,
-        low=gain.low,
-        high=gain.high,
-        basis="predicted: calls of both plans, shared errors left out",
+        reasons=(words.gain_reason(aim, forecast, baseline, gain, found, case.min_gain),),
     )
 
 
@@ -174,24 +178,23 @@ def _fit_of(plan: Plan, case: Case) -> Fit | None:
     return next((fit for fit in case.fits if fit.split == plan.split), None)
 
 
-def _capacity(forecast: Forecast, case: Case) -> Comparison | None:
+def _capacity(plan: Plan, case: Case) -> Comparison | None:
     """A split that holds what no smaller plan holds is kept for that; None where one does."""
-    smaller = [fit for fit in case.fits if fit.split.gpus < forecast.plan.split.gpus]
+    smaller = [fit for fit in case.fits if fit.split.gpus < plan.split.gpus]
     if not smaller or any(_holds_all(fit, case.load) for fit in smaller):
         return None
     fullest = max(smaller, key=lambda fit: (fit.largest_batch or 0, fit.split.gpus))
-    placement = forecast.plan.placement
     return Comparison(
         aim=Aim.CAPACITY,
-        plan=forecast.plan,
+        plan=plan,
         baseline=Plan(
             split=fullest.split,
-            placement=Placement(gpus=placement.gpus[: fullest.split.gpus]),
+            placement=Placement(gpus=plan.placement.gpus[: fullest.split.gpus]),
             arm=None,
         ),
         gain=None,
         answer=Answer.KEEP,
-        reasons=(Reason(code="capacity-only", text=_capacity_text(forecast.plan, fullest, case)),),
+        reasons=(words.capacity_reason(plan.split, _fit_of(plan, case), fullest, case.load),),
     )
 
 
@@ -200,49 +203,19 @@ def _holds_all(fit: Fit, load: Load) -> bool:
     return fit.fits and (fit.largest_batch is None or fit.largest_batch >= load.concurrency)
 
 
-def _capacity_text(plan: Plan, fullest: Fit, case: Case) -> str:
-    if fullest.fits:
-        return (
-            f"{plan.split.name} holds all {case.load.concurrency:,} sequences at once; "
-            f"{fullest.split.name} holds {fullest.largest_batch:,}, the rest would wait."
-        )
-    mine = _fit_of(plan, case)
-    tokens = mine.kv_tokens if mine is not None else None
-    room = f" and leaves room for {tokens:,} tokens of cache" if tokens is not None else ""
-    return f"{plan.split.name} fits{room}; {fullest.split.name} does not: {fullest.reason}"
+def _choose(case: Case, kept: list[Plan]) -> Plan | None:
+    """The fastest of the kept plans, or the first where none has a time; else the best baseline."""
+    timed = [one for one in case.forecasts if one.plan in kept]
+    if kept and not timed:
+        return kept[0]
+    wanted = timed or [one for one in case.forecasts if not _is_split(one.plan)]
+    fastest = min(wanted, key=_time, default=None)
+    return None if fastest is None else fastest.plan
 
 
-def _choose(case: Case, kept: list[Plan]) -> Forecast | None:
-    """The fastest of the kept plans; without one the fastest baseline."""
-    wanted = [one for one in case.forecasts if one.plan in kept] or [
-        one for one in case.forecasts if not _is_split(one.plan)
-    ]
-    return min(wanted, key=_time, default=None)
-
-
-def _headline(
-    overall: Answer, chosen: Forecast | None, plans: tuple[PlanVerdict, ...], case: Case
-) -> str:
-    load = case.load
-    where = f"{load.prompt_tokens:,} in, {load.output_tokens:,} out, {load.concurrency} at once"
-    if chosen is None:
-        reason = next((fit.reason for fit in case.fits if not fit.fits), "no plan could be priced")
-        return f"{where}: nothing here runs it. {reason}"
-    name = chosen.plan.name
-    match overall:
-        case Answer.KEEP:
-            arms = [one.plan.name for one in plans if one.answer is Answer.KEEP]
-            return f"{where}: keep {name}. Kept: {'; '.join(arms)}."
-        case Answer.REJECT:
-            return f"{where}: do not split; run {name}."
-        case Answer.UNDECIDED:
-            arms = [one.plan.name for one in plans if one.answer is Answer.UNDECIDED]
-            return f"{where}: undecided between {name} and {'; '.join(arms)}."
-
-
-def _reasons(chosen: Forecast | None, plans: tuple[PlanVerdict, ...]) -> tuple[Reason, ...]:
+def _reasons(chosen: Plan | None, plans: tuple[PlanVerdict, ...]) -> tuple[Reason, ...]:
     """Those of the chosen split first; of the rest, each plan's decisive one."""
-    mine = [one for one in plans if chosen is not None and one.plan == chosen.plan]
+    mine = [one for one in plans if one.plan == chosen]
     rest = [one for one in plans if one not in mine]
     found = [reason for one in mine for reason in one.reasons]
     found += [reason for one in rest for reason in one.reasons if reason.code != "capacity-only"]
@@ -254,22 +227,9 @@ def _link_reasons(case: Case) -> tuple[Reason, ...]:
     found = []
     for direct in case.forecasts:
         staged = _in_arm(case, direct.plan, Arm.STAGED)
-        if direct.plan.arm is not Arm.P2P or staged is None:
-            continue
-        gain = time_gain(direct, staged, 0.0)
-        figures = f"~{gain.value:.2f}x ({gain.low:.2f}-{gain.high:.2f})"
-        name = direct.plan.split.name
-        if gain.high < 1 + case.min_gain:
-            code = "link-does-not-matter"
-            text = f"The direct link does not matter here: with it {name} has {figures} the speed."
-        elif gain.low >= 1 + case.min_gain:
-            code = "link-matters"
-            text = f"The direct link matters: {name} has {figures} the speed it has when staged."
-        else:
-            code = "link-unclear"
-            text = f"Whether the direct link matters for {name} is inside the error: {figures}."
-        ids = dict.fromkeys((*direct.record_ids, *staged.record_ids))
-        found.append(Reason(code=code, text=text, figures=(_figure(gain),), record_ids=tuple(ids)))
+        if direct.plan.arm is Arm.P2P and staged is not None:
+            gain = time_gain(direct, staged, 0.0)
+            found.append(words.link_reason(direct, staged, gain, case.min_gain))
     return tuple(found)
 
 
@@ -280,31 +240,29 @@ def _in_arm(case: Case, plan: Plan, arm: Arm) -> Forecast | None:
     )
 
 
+def _open_comparisons(plans: tuple[PlanVerdict, ...]) -> list[Comparison]:
+    return [
+        comparison
+        for one in plans
+        for comparison in one.comparisons
+        if comparison.answer is Answer.UNDECIDED
+    ]
+
+
 def _would_change(case: Case, plans: tuple[PlanVerdict, ...]) -> tuple[str, ...]:
-    found = []
-    for one in plans:
-        for comparison in one.comparisons:
-            if comparison.answer is Answer.UNDECIDED and comparison.gain is not None:
-                found.append(
-                    f"A measured gain of {one.plan.name} over {comparison.baseline.name} "
-                    f"outside {comparison.gain.low:.2f}-{comparison.gain.high:.2f}x settles it."
-                )
-    found.extend(case.unpriced)
-    return tuple(found)
+    settled = [
+        words.outside_text(one, one.gain)
+        for one in _open_comparisons(plans)
+        if one.gain is not None
+    ]
+    return (*settled, *(one.reason.text for one in case.unpriced))
 
 
-def _measurements(open_ones: list[PlanVerdict]) -> tuple[Measurement, ...]:
-    found = []
-    for one in open_ones:
-        for comparison in one.comparisons:
-            if comparison.answer is Answer.UNDECIDED:
-                found.append(
-                    Measurement(
-                        what=f"One run each of {one.plan.name} and {comparison.baseline.name} "
-                        "at this load on this machine",
-                        command="linkbound predict --score RUNS.jsonl",
-                        why=f"The {comparison.aim.value} comparison is inside the error of the "
-                        "prediction; a measured pair of runs has a spread of a few percent.",
-                    )
-                )
-    return tuple(found)
+def _measurements(case: Case, plans: tuple[PlanVerdict, ...]) -> tuple[Measurement, ...]:
+    open_ones = tuple(one for one in plans if one.answer is Answer.UNDECIDED)
+    found = [
+        words.engine_measurement(one, case.load, case.model, case.labels)
+        for one in _open_comparisons(open_ones)
+    ]
+    blind = [one.plan.name for one in _open_unpriced(case) if one.reason.code == NO_CURVE]
+    return (*found, *([words.curve_measurement(blind)] if blind else []))

@@ -52,6 +52,8 @@ class Measurement(Value, frozen=True, kw_only=True):
 class BreakEven(Value, frozen=True, kw_only=True):
     """The link at which the answer flips, the other quantity held (D5)."""
 
+    baseline: Plan
+    """Over which the plan's gain is at the line with that link."""
     bytes_per_s: float | None
     latency_s: float | None
     basis: str
