@@ -2,12 +2,17 @@
 
 from collections.abc import Collection
 
+import msgspec
+
 from linkbound.links import Arm
 from linkbound.model.types import ModelShape
 from linkbound.predict.types import Plan
+from linkbound.predict.work import rank_work
 from linkbound.splits.place import place
 from linkbound.splits.plans import enumerate_splits
-from linkbound.splits.types import Split
+from linkbound.splits.ranks import rank_of
+from linkbound.splits.types import Dispatch, Split
+from linkbound.splits.weights import rank_weight_bytes
 from linkbound.topology.types import Machine
 
 TENSOR_ARMS = (Arm.P2P, Arm.NCCL, Arm.STAGED)
@@ -18,9 +23,32 @@ PIPELINE_ARMS = (Arm.P2P, Arm.STAGED)
 def candidate_splits(
     machine: Machine, shape: ModelShape, excluded: Collection[str]
 ) -> tuple[Split, ...]:
-    """Every possible split of the GPUs that are not excluded."""
+    """Every possible split of the GPUs that are not excluded.
+
+    Experts inside a tensor group, exchanged by its all-reduce, are listed only where they change
+    what a GPU holds or does: else every arm would have the same plan under two names.
+    """
     usable = [gpu for gpu in machine.gpus if gpu.label not in excluded]
-    return enumerate_splits(len(usable), shape)
+    return tuple(
+        split
+        for split in enumerate_splits(len(usable), shape)
+        if split.ep == 1 or _differs(shape, split, msgspec.structs.replace(split, ep=1))
+    )
+
+
+def _differs(shape: ModelShape, split: Split, other: Split) -> bool:
+    """Whether a rank of `split` holds, does or sends other than that of `other`."""
+    if split.dispatch is not Dispatch.ALL_REDUCE:
+        return True
+    ranks = range(split.tp * split.pp)
+    return any(
+        rank_weight_bytes(shape, split, rank_of(split, rank))
+        != rank_weight_bytes(shape, other, rank_of(other, rank))
+        for rank in ranks
+    ) or any(
+        rank_work(shape, split, stage) != rank_work(shape, other, stage)
+        for stage in range(split.pp)
+    )
 
 
 def plans_of(split: Split, machine: Machine, excluded: Collection[str]) -> tuple[Plan, ...]:
