@@ -9,7 +9,7 @@ from predict_cases import PP2, TP2, changed, decode, engine_on, plan, prefill, s
 
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Provenance
-from linkbound.links import Arm, Operation
+from linkbound.links import Arm, Curve, CurveKey, CurvePoint, Launch, Operation
 from linkbound.model.types import Load
 from linkbound.predict.book import CurveBook
 from linkbound.predict.compute import LaunchMode, host_share, launch_mode, padded_tokens
@@ -19,7 +19,8 @@ from linkbound.predict.pricing import NoForecast
 from linkbound.predict.steptime import Engine, step_time
 from linkbound.predict.types import Plan, StepTime, TermKind
 from linkbound.serve import VLLM
-from linkbound.splits.types import Split
+from linkbound.splits.types import Placement, Split
+from linkbound.topology.types import Gpu, Machine
 
 STEPS = {
     "decode 1": decode(1, 1000),
@@ -270,6 +271,57 @@ def test_replicas_share_the_load_and_cross_nothing(h200_study: Study) -> None:
     one = forecast(engine, plan(engine), msgspec.structs.replace(LOAD, concurrency=1))
     lonely = msgspec.structs.replace(LOAD, concurrency=1)
     assert forecast(engine, plan(engine, Split(replicas=2)), lonely).latency_s == one.latency_s
+
+
+def test_replicas_are_as_slow_as_their_slowest_link(h200_study: Study) -> None:
+    """Two pairs of one machine, the second joined ten times as slowly: wherever it stands."""
+    shape, constants = engine_on(h200_study).shape, engine_on(h200_study).calibration
+    machine = Machine(
+        sources=("hand-made",),
+        gpus=tuple(Gpu(key=f"k{index}", label=f"GPU{index}") for index in range(4)),
+    )
+    pairs = (("GPU0", "GPU1"), 8e-6, 2e10), (("GPU2", "GPU3"), 60e-6, 2e9)
+    curves = tuple(
+        Curve(
+            key=CurveKey(
+                operation=operation,
+                implementation="nccl",
+                group=group,
+                arm=Arm.P2P,
+                launch=Launch.GRAPH,
+            ),
+            points=tuple(
+                CurvePoint(size_bytes=size, time_s=latency_s + size / rate)
+                for size in (1024 * 4**power for power in range(11))
+            ),
+            record_ids=(f"{operation.value} {group[0]}",),
+        )
+        for group, latency_s, rate in pairs
+        for operation in (Operation.ALL_REDUCE, Operation.SEND_RECV)
+    )
+    engine = Engine(shape, CurveBook(machine, curves, direct_limit_bytes=0), VLLM, constants)
+    fast, slow = ("k0", "k1"), ("k2", "k3")
+    for split in (TP2, PP2):
+
+        def on(gpus: tuple[str, ...], replicas: int, split: Split = split) -> Plan:
+            several = msgspec.structs.replace(split, replicas=replicas)
+            return Plan(split=several, placement=Placement(gpus=gpus), arm=Arm.P2P)
+
+        half = msgspec.structs.replace(LOAD, concurrency=4)
+        alone = forecast(engine, on(slow, 1), half)
+        assert forecast(engine, on(fast, 1), half).latency_s.high < alone.latency_s.value or (
+            split == PP2
+        )
+        for gpus in ((*fast, *slow), (*slow, *fast)):
+            both = forecast(engine, on(gpus, 2), LOAD)
+            assert both.latency_s == alone.latency_s
+            assert both.tpot_s == alone.tpot_s
+            assert both.decode == alone.decode
+            assert call_cost(engine, on(gpus, 2), half).seconds == alone.latency_s.value
+            one = step_time(engine, on(gpus, 2), decode(4, 1000))
+            assert one == step_time(engine, on(slow, 1), decode(4, 1000))
+            operation = "all_reduce" if split == TP2 else "send_recv"
+            assert set(both.curve_ids) == {f"{operation} GPU0", f"{operation} GPU2"}
 
 
 def test_one_request_walks_both_stages(h200_study: Study) -> None:

@@ -5,15 +5,16 @@ the slowest stage sets the pace after the first; sequences decode in as many gro
 chunks in flight, each group walking all stages while the others do.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 from linkbound.errors import UsageError
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
+from linkbound.predict.compute import padded_tokens
 from linkbound.predict.cost import Cost
 from linkbound.predict.pricing import PlanPrices
 from linkbound.predict.schedule import Step, sampled_schedule, schedule
-from linkbound.predict.stage import StageCost, add_sampling, add_sends, stage_costs
+from linkbound.predict.stage import StageCost, add_sampling, add_sends, phase_of, stage_costs
 from linkbound.predict.steptime import Engine, step_time
 from linkbound.predict.types import Estimate, Forecast, Plan, StepTime, TermKind
 from linkbound.splits.types import Placement, Split
@@ -24,8 +25,9 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
     """Predicted times of one call with the whole load at once. Raises NoForecast."""
     share = replica_load(load, plan.split)
     error = engine.model_error(plan.split)
-    prefill = call_cost(engine, plan, _one_token(share))
-    total = call_cost(engine, plan, share)
+    slowest = max(engine.replicas(plan), key=lambda one: _replica_cost(engine, one, share).seconds)
+    prefill = _replica_cost(engine, slowest, _one_token(share))
+    total = _replica_cost(engine, slowest, share)
     latency = total.estimate(error)
     tokens = load.concurrency * load.output_tokens
     steps = schedule(share, engine.rules)
@@ -38,19 +40,51 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
             value=tokens / latency.value, low=tokens / latency.high, high=tokens / latency.low
         ),
         latency_s=latency,
-        decode=_middle_decode(engine, plan, steps),
-        prefill=step_time(engine, plan, steps[0]),
+        decode=_middle_decode(engine, slowest, steps),
+        prefill=step_time(engine, slowest, steps[0]),
         parts={
             kind: Estimate(value=value, low=min(low, value), high=max(high, value))
             for kind, (value, low, high) in total.parts.items()
         },
         unseen_gain_error=engine.unseen_gain_error(plan.split),
         record_ids=engine.calibration.record_ids,
+        curve_ids=tuple(
+            dict.fromkeys(
+                record
+                for one in engine.replicas(plan)
+                for part in (share, _one_token(share))
+                for record in curve_ids(engine, one, sampled_schedule(part, engine.rules))
+            )
+        ),
+    )
+
+
+def curve_ids(engine: Engine, plan: Plan, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Records of every curve that prices a crossing of these steps on one replica."""
+    if plan.arm is None:
+        return ()
+    prices = engine.prices(plan)
+    groups = _groups(prices, steps)
+    priced = (step if step.chunks else _of_group(step, min(groups, step.decodes)) for step in steps)
+    return tuple(
+        dict.fromkeys(
+            record
+            for step in priced
+            for record in prices.source(phase_of(step), padded_tokens(step.tokens, engine.rules))[2]
+        )
     )
 
 
 def call_cost(engine: Engine, plan: Plan, load: Load) -> Cost:
-    """Seconds of one call on one replica, by kind of term; not to be changed. Raises NoForecast."""
+    """Seconds of one call on the slowest replica, by kind of term; not to be changed.
+
+    Raises NoForecast.
+    """
+    costs = (_replica_cost(engine, one, load) for one in engine.replicas(plan))
+    return max(costs, key=lambda cost: cost.seconds)
+
+
+def _replica_cost(engine: Engine, plan: Plan, load: Load) -> Cost:
     prices = engine.prices(plan)
     return engine.kept_call(prices, load, lambda: _call_cost(engine, prices, load))
 
@@ -59,8 +93,22 @@ def _call_cost(engine: Engine, prices: PlanPrices, load: Load) -> Cost:
     total = Cost()
     constant = engine.calibration.call_s.estimate
     total.add(TermKind.OVERHEAD, constant.value, constant.low, constant.high)
-    steps = sampled_schedule(load, engine.rules)
-    groups = max(1, min(prices.stages, sum(step.count for step in steps if step.chunks)))
+    total.add_cost(_steps_cost(engine, prices, sampled_schedule(load, engine.rules)))
+    return total
+
+
+def steps_cost(engine: Engine, plan: Plan, steps: Sequence[Step]) -> Cost:
+    """Seconds of steps that follow one another on the slowest replica, by kind of term.
+
+    Raises NoForecast.
+    """
+    costs = (_steps_cost(engine, engine.prices(one), steps) for one in engine.replicas(plan))
+    return max(costs, key=lambda cost: cost.seconds)
+
+
+def _steps_cost(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> Cost:
+    total = Cost()
+    groups = _groups(prices, steps)
     for index, step in enumerate(steps):
         if step.chunks:
             stages = stage_costs(prices, step, engine.rules, engine.pace)
@@ -74,6 +122,11 @@ def _call_cost(engine: Engine, prices: PlanPrices, load: Load) -> Cost:
             total.add_cost(_decode(engine, prices, step, groups), step.count)
         add_sampling(total, step, engine.pace, step.count)
     return total
+
+
+def _groups(prices: PlanPrices, steps: Iterable[Step]) -> int:
+    """In how many groups a pipeline's sequences decode: as many as chunks were in flight."""
+    return max(1, min(prices.stages, sum(step.count for step in steps if step.chunks)))
 
 
 def _walk(engine: Engine, prices: PlanPrices, step: Step, stages: tuple[StageCost, ...]) -> Cost:
@@ -95,13 +148,7 @@ def _slowest(stages: tuple[StageCost, ...]) -> Cost:
 def _decode(engine: Engine, prices: PlanPrices, step: Step, groups: int) -> Cost:
     """Until every sequence has one more token: the longer of a walk and the slowest stage."""
     groups = min(groups, step.decodes)
-    if groups > 1:
-        step = Step(
-            chunks=(),
-            decodes=-(-step.decodes // groups),
-            context_tokens=step.context_tokens / groups,
-            sampled=-(-step.sampled // groups),
-        )
+    step = _of_group(step, groups)
     stages = stage_costs(prices, step, engine.rules, engine.pace)
     walk = _walk(engine, prices, step, stages)
     if groups == 1:
@@ -109,6 +156,18 @@ def _decode(engine: Engine, prices: PlanPrices, step: Step, groups: int) -> Cost
     pace = Cost()
     pace.add_cost(_slowest(stages), groups)
     return max(walk, pace, key=lambda cost: cost.seconds)
+
+
+def _of_group(step: Step, groups: int) -> Step:
+    """The part of a decode step that one of `groups` makes."""
+    if groups == 1:
+        return step
+    return Step(
+        chunks=(),
+        decodes=-(-step.decodes // groups),
+        context_tokens=step.context_tokens / groups,
+        sampled=-(-step.sampled // groups),
+    )
 
 
 def _per_token(total: Cost, prefill: Cost, output_tokens: int, error: float) -> Estimate | None:

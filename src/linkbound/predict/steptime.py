@@ -59,17 +59,28 @@ class Engine:
         """The same engine over other links."""
         return Engine(self.shape, book, self.rules, self.calibration, work=self.work)
 
-    def prices(self, plan: Plan) -> PlanPrices:
-        """The crossings of the plan's first replica, priced once for all steps."""
+    def replicas(self, plan: Plan) -> tuple[Plan, ...]:
+        """The plans that are priced for `plan`: one for each replica that shares nothing.
+
+        Replicas may sit on GPUs that are joined differently; those in which nothing crosses are
+        alike, and those that share experts are one plan.
+        """
         split, gpus = plan.split, plan.placement.gpus
-        if split.replicas > 1 and split.ep <= split.tp:
-            # Replicas that share nothing are as many plans of their own.
-            split = msgspec.structs.replace(split, replicas=1)
-            gpus = gpus[: split.gpus]
-        key = (split, gpus, plan.arm)
+        if split.replicas == 1 or split.ep > split.tp:
+            return (plan,)
+        alone = msgspec.structs.replace(split, replicas=1)
+        size = alone.gpus
+        starts = (0,) if plan.arm is None else range(0, len(gpus), size)
+        return tuple(
+            Plan(split=alone, placement=Placement(gpus=gpus[at : at + size]), arm=plan.arm)
+            for at in starts
+        )
+
+    def prices(self, plan: Plan) -> PlanPrices:
+        """The crossings of one of `replicas`, priced once for all steps."""
+        key = (plan.split, plan.placement.gpus, plan.arm)
         if key not in self._prices:
-            alone = Plan(split=split, placement=Placement(gpus=gpus), arm=plan.arm)
-            self._prices[key] = PlanPrices(self.work, self.book, alone)
+            self._prices[key] = PlanPrices(self.work, self.book, plan)
         return self._prices[key]
 
     def kept_call(self, prices: PlanPrices, load: Load, work_out: Callable[[], Cost]) -> Cost:
@@ -100,7 +111,15 @@ class Engine:
 
 
 def step_time(engine: Engine, plan: Plan, step: Step) -> StepTime:
-    """One step through all stages, as terms that add up to its time. Raises NoForecast."""
+    """One step of the slowest replica through all stages, as terms that add up to its time.
+
+    Raises NoForecast.
+    """
+    steps = (_replica_step(engine, one, step) for one in engine.replicas(plan))
+    return max(steps, key=lambda found: found.time.value)
+
+
+def _replica_step(engine: Engine, plan: Plan, step: Step) -> StepTime:
     prices, total = engine.prices(plan), Cost()
     stages = stage_costs(prices, step, engine.rules, engine.pace)
     for one in stages:

@@ -54,10 +54,13 @@ class RegimeCell(Value, frozen=True, kw_only=True):
     length: int
     """Cached tokens a sequence for decode, prompt tokens for prefill."""
     step_s: float
+    """One decode step, or a whole prefill: all steps in which the engine takes the prompts."""
     link_share: float
     regime: Regime
     faster_than_one: bool | None
-    """Whether the split's step is faster than one GPU's; None where one GPU cannot hold it."""
+    """Whether the split is faster than one GPU; None where one GPU cannot hold the cell too."""
+    fits: bool = True
+    """Whether the caches of the cell fit on the split's GPUs: where not, its times mean nothing."""
 
 
 class Term(Value, frozen=True, kw_only=True):
@@ -112,3 +115,5 @@ class Forecast(Value, frozen=True, kw_only=True):
     unseen_gain_error: float = 0.0
     """Relative half-width of a ratio to another split for what no calibrating run shows."""
     record_ids: tuple[str, ...] = ()
+    curve_ids: tuple[str, ...] = ()
+    """Records of every curve that prices a step of the call, in any replica."""
