@@ -1,9 +1,19 @@
 """The map of batch and length: what takes the largest share of a step, and where links do (S4)."""
 
-from linkbound.predict.schedule import Chunk, Step
-from linkbound.predict.steptime import Engine, step_time
-from linkbound.predict.types import Plan, Regime, RegimeCell, StepTime, TermKind
-from linkbound.splits.types import Phase
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from linkbound.model.types import Load
+from linkbound.predict.forecast import curve_ids, steps_cost
+from linkbound.predict.schedule import Step, schedule
+from linkbound.predict.steptime import Engine
+from linkbound.predict.types import Plan, Regime, RegimeCell, TermKind
+from linkbound.serve.types import SchedulerRules
+from linkbound.splits.engine import VLLM
+from linkbound.splits.ranks import rank_of
+from linkbound.splits.types import Fit, Phase
 
 BATCHES = (1, 4, 16, 64, 256)
 LENGTHS = (128, 512, 2048, 8192, 32768)
@@ -27,53 +37,101 @@ def regime_map(
     one_gpu: Plan | None,
     batches: tuple[int, ...] = BATCHES,
     lengths: tuple[int, ...] = LENGTHS,
+    *,
+    fit: Fit | None = None,
+    one_fit: Fit | None = None,
 ) -> tuple[RegimeCell, ...]:
     """A cell for each phase, batch and length; `one_gpu` is None where one GPU cannot hold it.
 
+    `fit` and `one_fit` say how many tokens the GPUs hold; without them nothing bounds the caches.
     Raises NoForecast where the plan has no curve.
     """
-    return tuple(
-        _cell(engine, plan, one_gpu, phase, batch, length)
-        for phase in Phase
-        for batch in batches
-        for length in lengths
-    )
+    cells = []
+    for batch in batches:
+        for length in lengths:
+            fits = _holds(engine, plan, fit, batch, length)
+            other = one_gpu
+            if one_gpu is None or not fits or not _holds(engine, one_gpu, one_fit, batch, length):
+                other = None
+            for phase in Phase:
+                cell = _cell(engine, plan, other, phase, batch, length)
+                cells.append(msgspec.structs.replace(cell, fits=fits))
+    order = tuple(Phase)
+    return tuple(sorted(cells, key=lambda cell: order.index(cell.phase)))
+
+
+def map_curve_ids(
+    engine: Engine,
+    plan: Plan,
+    batches: tuple[int, ...] = BATCHES,
+    lengths: tuple[int, ...] = LENGTHS,
+) -> tuple[str, ...]:
+    """Records of every curve that prices a cell of the plan's map."""
+    found: dict[str, None] = {}
+    for phase in Phase:
+        for batch in batches:
+            for length in lengths:
+                steps = steps_of(phase, batch, length, engine.rules)
+                found |= dict.fromkeys(curve_ids(engine, plan, steps))
+    return tuple(found)
+
+
+def _holds(engine: Engine, plan: Plan, fit: Fit | None, batch: int, length: int) -> bool:
+    """Whether the caches of the batch fit on every GPU, windows and states as they are kept."""
+    if fit is None:
+        return True
+    stages = engine.work.ranks(plan.split)
+    for memory in fit.ranks:
+        cache = stages[rank_of(plan.split, memory.rank).stage].cache
+        if memory.kv_tokens is not None:
+            needed = batch * cache.sequence_bytes(length, VLLM.block_tokens)
+            if needed > memory.kv_tokens * cache.bytes_per_token:
+                return False
+    return True
 
 
 def _cell(
     engine: Engine, plan: Plan, one_gpu: Plan | None, phase: Phase, batch: int, length: int
 ) -> RegimeCell:
-    step = step_of(phase, batch, length)
-    found = step_time(engine, plan, step)
-    shares = regime_shares(found, phase)
+    steps = steps_of(phase, batch, length, engine.rules)
+    found = steps_cost(engine, plan, steps)
+    shares = regime_shares({kind: value for kind, (value, _, _) in found.parts.items()}, phase)
     faster = None
     if one_gpu is not None:
-        faster = found.time.value < step_time(engine, one_gpu, step).time.value
+        faster = found.seconds < steps_cost(engine, one_gpu, steps).seconds
     return RegimeCell(
         phase=phase,
         batch=batch,
         length=length,
-        step_s=found.time.value,
+        step_s=found.seconds,
         link_share=shares[Regime.LINK],
         regime=max(shares, key=shares.__getitem__),
         faster_than_one=faster,
     )
 
 
-def step_of(phase: Phase, batch: int, length: int) -> Step:
-    """One decode step of `batch` sequences at `length`, or one prefill of `batch` such prompts."""
+def steps_of(phase: Phase, batch: int, length: int, rules: SchedulerRules) -> tuple[Step, ...]:
+    """One decode step of `batch` sequences at `length`, or the prefill of `batch` such prompts.
+
+    A prefill is the steps in which the engine takes the prompts: what its token budget does not
+    hold follows in further ones. Steps that come again are one with a count.
+    """
     if phase is Phase.DECODE:
-        return Step(chunks=(), decodes=batch, context_tokens=batch * length, sampled=batch)
-    chunk = Chunk(tokens=length, cached=0, count=batch)
-    return Step(chunks=(chunk,), decodes=0, context_tokens=0, sampled=batch)
+        step = Step(chunks=(), decodes=batch, context_tokens=batch * length, sampled=batch)
+        return (step,)
+    counts: Counter[Step] = Counter()
+    for step in schedule(Load(prompt_tokens=length, output_tokens=1, concurrency=batch), rules):
+        counts[msgspec.structs.replace(step, count=1)] += step.count
+    return tuple(msgspec.structs.replace(step, count=count) for step, count in counts.items())
 
 
-def regime_shares(step: StepTime, phase: Phase) -> dict[Regime, float]:
-    """Share of the step's time in each regime; in prefill attention computes, it does not read."""
+def regime_shares(seconds: Mapping[TermKind, float], phase: Phase) -> dict[Regime, float]:
+    """Share of the time in each regime; in prefill attention computes, it does not read."""
     shares = dict.fromkeys(Regime, 0.0)
-    for term in step.terms:
-        regime = _REGIME[term.kind]
-        if term.kind is TermKind.ATTENTION and phase is Phase.PREFILL:
+    total = sum(seconds.values())
+    for kind, value in seconds.items():
+        regime = _REGIME[kind]
+        if kind is TermKind.ATTENTION and phase is Phase.PREFILL:
             regime = Regime.COMPUTE
-        shares[regime] += term.time.value / step.time.value
+        shares[regime] += value / total
     return shares

@@ -5,7 +5,15 @@ from collections.abc import Iterable
 import msgspec
 
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Derived, Outcome, Predicted, Reason, Record, Skipped
+from linkbound.evidence.types import (
+    Derived,
+    Outcome,
+    Predicted,
+    Provenance,
+    Reason,
+    Record,
+    Skipped,
+)
 from linkbound.links import Arm, Curve
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.book import CurveBook
@@ -16,9 +24,9 @@ from linkbound.predict.defaults import DeviceFacts, carried, device_facts, prior
 from linkbound.predict.forecast import forecast
 from linkbound.predict.price import price
 from linkbound.predict.pricing import NoForecast
-from linkbound.predict.regimes import regime_map
+from linkbound.predict.regimes import map_curve_ids, regime_map
 from linkbound.predict.steptime import Engine
-from linkbound.predict.types import Forecast, Plan
+from linkbound.predict.types import Plan
 from linkbound.serve import VLLM
 from linkbound.splits.types import Fit, Phase, Split
 from linkbound.study.importing import curve_samples
@@ -40,7 +48,6 @@ from linkbound.study.reading import (
 from linkbound.study.sources import Sources
 from linkbound.topology.types import Gpu
 
-_CURVE_KINDS = ("links.curve", "predict.curve")
 LARGE_STEP_TOKENS = VLLM.max_batched_tokens
 
 
@@ -63,16 +70,27 @@ def _put_records(study: Study, engine: Engine, held: MachineRead, excluded: Iter
     names = tuple(excluded)
     for split in candidate_splits(held.machine, engine.shape, names):
         for plan in plans_of(split, held.machine, names):
-            for phase, tokens in ((Phase.DECODE, 1), (Phase.PREFILL, LARGE_STEP_TOKENS)):
-                labels = tuple(held.machine.gpu(key).label for key in plan.placement.gpus)
-                if plan.arm is not None:
-                    price(
-                        engine.work.crossings(split, phase, tokens), labels, plan.arm, engine.book
-                    )
-    engine.book.put_records(lambda curve: study.append(_curve_record(curve, held)))
+            for one in engine.replicas(plan):
+                _look_up(engine, held, one)
+    copies = tuple(
+        record.id
+        for kind in ("links.rates", "links.latencies")
+        for record in study.find(kind, machine=held.name)
+    )
+    engine.book.put_records(lambda curve: study.append(_curve_record(curve, held, copies)))
 
 
-def _curve_record(curve: Curve, held: MachineRead) -> Record:
+def _look_up(engine: Engine, held: MachineRead, plan: Plan) -> None:
+    """Have the book find every curve that a step of this plan can be priced by."""
+    if plan.arm is None:
+        return
+    labels = tuple(held.machine.gpu(key).label for key in plan.placement.gpus)
+    for phase, tokens in ((Phase.DECODE, 1), (Phase.PREFILL, LARGE_STEP_TOKENS)):
+        price(engine.work.crossings(plan.split, phase, tokens), labels, plan.arm, engine.book)
+
+
+def _curve_record(curve: Curve, held: MachineRead, copies: tuple[str, ...]) -> Record:
+    """`copies` are the records that rooflines are made of; a published table rests on none here."""
     return Record(
         kind="predict.curve",
         subject={"machine": held.name, **msgspec.to_builtins(curve.key)},
@@ -85,6 +103,7 @@ def _curve_record(curve: Curve, held: MachineRead) -> Record:
         ),
         method="linkbound.predict.book",
         machine=held.fingerprint.id,
+        parents=copies if curve.provenance is Provenance.ROOFLINE else (),
         samples=curve_samples(curve),
     )
 
@@ -190,7 +209,6 @@ def _call(engine: Engine, plan: Plan, load: Load, fit: Fit) -> tuple[Outcome, tu
         found = forecast(engine, plan, load)
     except NoForecast as error:
         return Skipped(reason=Reason(code="no-curve", text=str(error))), ()
-    ids = _curve_ids(found)
     return (
         Predicted(
             value=found.latency_s.value,
@@ -199,14 +217,8 @@ def _call(engine: Engine, plan: Plan, load: Load, fit: Fit) -> tuple[Outcome, tu
             basis="whole call in seconds: steps of the engine's scheduler, priced term by term",
             values={"forecast": msgspec.to_builtins(found)},
         ),
-        ids,
+        found.curve_ids,
     )
-
-
-def _curve_ids(found: Forecast) -> tuple[str, ...]:
-    steps = [step for step in (found.prefill, found.decode) if step is not None]
-    ids = [one for step in steps for term in step.terms for one in term.record_ids]
-    return tuple(one for one in dict.fromkeys(ids) if one not in found.record_ids)
 
 
 def _maps(
@@ -218,39 +230,34 @@ def _maps(
 ) -> list[Record]:
     """One map for each split over two ranks or more, in the direct and the staged arm."""
     names = tuple(excluded)
-    splits = dict.fromkeys(fit.split for _, fit in read_fits(study, **subject) if fit.fits)
-    one_gpu = plans_of(Split(), held.machine, names)[0] if Split() in splits else None
+    fits = {fit.split: (record.id, fit) for record, fit in read_fits(study, **subject) if fit.fits}
+    one_gpu = plans_of(Split(), held.machine, names)[0] if Split() in fits else None
+    one_id, one_fit = fits.get(Split(), (None, None))
     records = []
-    for split in splits:
+    for split, (fit_id, fit) in fits.items():
         if split.replicas > 1:
             continue
         for plan in plans_of(split, held.machine, names):
             if plan.arm not in (Arm.P2P, Arm.STAGED):
                 continue
             try:
-                cells = regime_map(engine, plan, one_gpu)
+                cells = regime_map(engine, plan, one_gpu, fit=fit, one_fit=one_fit)
             except NoForecast:
                 continue
-            arm = {**subject, "split": split.name, "arm": plan.arm.value}
-            calls = study.find("predict.call", **arm)
             records.append(
                 Record(
                     kind="predict.map",
-                    subject=arm,
+                    subject={**subject, "split": split.name, "arm": plan.arm.value},
                     outcome=Derived(
                         values={"map": msgspec.to_builtins(MapRead(plan=plan, cells=cells))}
                     ),
                     method="linkbound.predict.regime_map",
                     machine=held.fingerprint.id,
-                    # The curves that price the plan's calls price its cells.
                     parents=(
+                        *dict.fromkeys(one for one in (fit_id, one_id) if one is not None),
                         *engine.calibration.record_ids,
-                        *dict.fromkeys(one for call in calls for one in _curves_of(study, call)),
+                        *map_curve_ids(engine, plan),
                     ),
                 )
             )
     return records
-
-
-def _curves_of(study: Study, call: Record) -> list[str]:
-    return [one for one in call.parents if study.get(one).kind in _CURVE_KINDS]

@@ -24,7 +24,9 @@ def maps(report: Report, cite: Citations) -> str:
     reading = (
         "The letter is what takes most of a step: C matrix products, M memory reads, S small "
         "kernels, host and engine, L the link. The number is the link's share in percent, waiting "
-        "included; darker is more. + the step is faster than on one GPU, - it is not. Predicted."
+        "included; darker is more. + the step is faster than on one GPU, - it is not; neither "
+        "where one GPU cannot hold it. A prefill is all steps that the engine makes of it. "
+        "Predicted."
     )
     return section(
         "map",
@@ -59,6 +61,8 @@ def _rows(
 def _cell(found: RegimeCell | None) -> Cell:
     if found is None:
         return number("not priced", "absent")
+    if not found.fits:
+        return number("does not fit", "absent")
     sign = {True: "+", False: "-", None: ""}[found.faster_than_one]
     share = round(100 * found.link_share)
     shade = min(5, int(found.link_share * 8))
