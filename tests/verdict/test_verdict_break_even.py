@@ -4,13 +4,19 @@ import pytest
 from verdict_cases import ONE, PP2, TP2, TWO, engine_on, load
 
 from linkbound.evidence.study import Study
-from linkbound.links import Arm
+from linkbound.links import Arm, Curve, CurveKey, CurvePoint
+from linkbound.links.types import Launch, Operation
+from linkbound.model.read_model import read_model
 from linkbound.model.types import Load
+from linkbound.predict.book import CurveBook
+from linkbound.predict.defaults import device_facts, prior_calibration
 from linkbound.predict.forecast import forecast, plan_on
 from linkbound.predict.stated import StatedBook
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Plan
-from linkbound.splits.types import Split
+from linkbound.serve import VLLM
+from linkbound.splits.types import Placement, Split
+from linkbound.topology.types import Gpu, Machine
 from linkbound.verdict.break_even import break_even, fitted_link
 
 LOAD = load(1024, 65, 8)
@@ -83,6 +89,70 @@ def test_a_plan_over_which_nothing_crosses_has_none(h200_study: Study) -> None:
     one = forecast(engine, plan(engine, ONE), LOAD)
     for split in (ONE, TWO):
         assert break_even(engine, plan(engine, split), LOAD, one, 0.05) is None
+
+
+def test_it_names_its_baseline_and_a_split_one_lives_with_the_same_link(
+    h200_study: Study,
+) -> None:
+    engine = engine_on(h200_study)
+    pipeline = forecast(engine, plan(engine, PP2, Arm.P2P), LOAD)
+    mine = plan(engine, TP2, Arm.P2P)
+    found = break_even(engine, mine, LOAD, pipeline, 0.05)
+    assert found is not None
+    assert found.baseline == pipeline.plan
+    assert found.latency_s is not None
+    link = fitted_link(engine, mine)
+    assert link is not None
+    book = StatedBook(engine.book, latency_s=found.latency_s, bytes_per_s=link[1])
+    stated = engine.with_book(book)
+    both = [forecast(stated, one, LOAD).latency_s.value for one in (pipeline.plan, mine)]
+    assert both[0] / both[1] == pytest.approx(1.05, rel=0.02)
+
+
+def test_the_slowest_group_of_replicas_is_fitted() -> None:
+    def curve(group: tuple[str, str], latency_s: float, bytes_per_s: float) -> Curve:
+        return Curve(
+            key=CurveKey(
+                operation=Operation.ALL_REDUCE,
+                implementation="nccl",
+                group=group,
+                arm=Arm.P2P,
+                launch=Launch.GRAPH,
+            ),
+            points=tuple(
+                CurvePoint(size_bytes=size, time_s=latency_s + size / bytes_per_s)
+                for size in (1024 * 4**power for power in range(11))
+            ),
+        )
+
+    machine = Machine(
+        sources=("x",),
+        gpus=tuple(
+            Gpu(
+                key=f"k{number}",
+                label=f"GPU{number}",
+                model="NVIDIA GeForce RTX 4090",
+                memory_bytes=24 << 30,
+            )
+            for number in range(4)
+        ),
+    )
+    curves = (curve(("GPU0", "GPU1"), 8e-6, 2e10), curve(("GPU2", "GPU3"), 60e-6, 2e9))
+    engine = Engine(
+        read_model("llama-3.1-8b"),
+        CurveBook(machine, curves, direct_limit_bytes=0),
+        VLLM,
+        prior_calibration(device_facts(machine.gpus[0], ())),
+    )
+    for keys in (("k0", "k1", "k2", "k3"), ("k2", "k3", "k0", "k1")):
+        both = Plan(split=Split(tp=2, replicas=2), placement=Placement(gpus=keys), arm=Arm.P2P)
+        assert fitted_link(engine, both) == pytest.approx((60e-6, 2e9), rel=0.05)
+    unknown = Plan(
+        split=Split(tp=2, replicas=2),
+        placement=Placement(gpus=("k0", "k1", "k0", "k2")),
+        arm=Arm.P2P,
+    )
+    assert fitted_link(engine, unknown) is None
 
 
 def test_a_pipeline_is_priced_by_its_sends(h200_study: Study) -> None:

@@ -181,6 +181,37 @@ def test_copy_curves_stand_for_rates() -> None:
     found = link_gain(("GPU0", "GPU1"), (), (), curves)
     assert found is not None
     assert found.code == "link-gains-both"
+    assert found.text.endswith("small copies take 5.00 us and 12.0 us.")
+
+
+def test_both_figures_are_of_one_pair_and_only_small_copies_are_small() -> None:
+    """One pair gains 5 %, another tenfold: the worst of each arm by itself would say 10 and 5."""
+    rates, times = [], []
+    for src, dst, direct, staged in (
+        ("GPU0", "GPU1", 10, 9.5),
+        ("GPU1", "GPU0", 10, 9.5),
+        ("GPU2", "GPU3", 50, 5),
+        ("GPU3", "GPU2", 50, 5),
+    ):
+        rates += [rate(src, dst, direct, Arm.P2P), rate(src, dst, staged, Arm.STAGED)]
+        times += [latency(src, dst, 2, Arm.P2P), latency(src, dst, 12, Arm.STAGED)]
+    large = [
+        Curve(
+            key=CurveKey(
+                operation=Operation.COPY, implementation="ce", group=("GPU0", "GPU1"), arm=arm
+            ),
+            points=(CurvePoint(size_bytes=2**28, time_s=2**28 / speed),),
+        )
+        for arm, speed in ((Arm.P2P, 10e9), (Arm.STAGED, 9.5e9))
+    ]
+    labels = ("GPU0", "GPU1", "GPU2", "GPU3")
+    found = link_gain(labels, rates, times, large)
+    assert found is not None
+    assert found.code == "link-gains-latency"
+    assert [figure.value for figure in found.figures] == pytest.approx([10e9, 9.5e9, 2e-6, 12e-6])
+    assert found.text.endswith("the issue interval of small copies falls from 12.0 us to 2.00 us.")
+    # A copy of 256 MiB is no small one.
+    assert link_gain(labels, rates, (), large) is None
 
 
 def test_links_of_the_recorded_machines(h200_study: Study, desktop_study: Study) -> None:
