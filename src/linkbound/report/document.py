@@ -150,9 +150,12 @@ def _plan_verdict(one: PlanVerdict) -> Json:
         flip = one.break_even
         lacking = flip.latency_s if flip.bytes_per_s is not None else None
         reason = _reason("never_flips", "No link that was tried turns the answer.", lacking)
-        found["break_even"] = {**_plain(flip), "reason": reason}
+        baseline = flip.baseline.name
+        found["break_even"] = {**_plain(flip), "baseline": baseline, "reason": reason}
     found["reason"] = _reason(
-        "no_break_even", "Nothing crosses, or the link has no fit.", one.break_even
+        "no_break_even",
+        "No link turns the answer, nothing crosses, or the link has no fit.",
+        one.break_even,
     )
     return found
 

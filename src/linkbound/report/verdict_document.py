@@ -6,7 +6,7 @@ import msgspec
 
 from linkbound.predict.types import Plan
 from linkbound.report.types import LoadShown, Report
-from linkbound.verdict.types import Comparison, PlanVerdict
+from linkbound.verdict.types import BreakEven, Comparison, PlanVerdict
 
 SCHEMA, VERSION = "linkbound.verdict", 1
 
@@ -54,8 +54,12 @@ def _judged(one: PlanVerdict) -> dict[str, Any]:
         "answer": one.answer.value,
         "reasons": msgspec.to_builtins(one.reasons),
         "comparisons": [_comparison(each) for each in one.comparisons],
-        "break_even": None if one.break_even is None else msgspec.to_builtins(one.break_even),
+        "break_even": None if one.break_even is None else _break_even(one.break_even),
     }
+
+
+def _break_even(one: BreakEven) -> dict[str, Any]:
+    return {**msgspec.to_builtins(one), "baseline": _plan(one.baseline)}
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:

@@ -119,8 +119,8 @@ def _comparison(
 
 def break_even(report: Report, cite: Citations) -> str:
     """The link at which an answer flips."""
-    header = [text("plan"), text("answer"), number("bandwidth"), number("latency"), text("held")]
-    header.append(text("records"))
+    header = [text("plan"), text("answer"), text("against")]
+    header += [number("bandwidth"), number("latency"), text("held"), text("records")]
     content = []
     for load in report.loads:
         rows = [
@@ -133,7 +133,8 @@ def break_even(report: Report, cite: Citations) -> str:
     if not content:
         return ""
     reading = (
-        "The split pays with a link of at least this bandwidth, or of at most this latency, while "
+        "The split gains enough over the plan it is set against, the one that decides its answer, "
+        "with a link of at least this bandwidth, or of at most this latency, while "
         f"the other one stays as it is. '{NO_SUCH_LINK}': the answer is the same for every link "
         "that was tried."
     )
@@ -145,6 +146,7 @@ def _flip(plan: PlanVerdict, flip: BreakEven, load: LoadShown, cite: Citations) 
     return [
         text(plan.plan.name),
         text(plan.answer.value),
+        text(flip.baseline.name),
         number(NO_SUCH_LINK if rate is None else f"~{format_rate(rate)}"),
         number(NO_SUCH_LINK if latency is None else f"~{format_time(latency)}"),
         text(flip.basis),
