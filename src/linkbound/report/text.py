@@ -84,8 +84,17 @@ def _verdict(load: LoadShown) -> list[str]:
     lines += _list("What would change it", verdict.would_change)
     for one in verdict.measurements:
         lines += [*_wrapped(f"Measure: {visible(one.what)}. {visible(one.why)}")]
-        lines += [f"  $ {visible(one.command)}"]
+        lines += _command(visible(one.command))
     return lines
+
+
+def _command(command: str) -> list[str]:
+    """A command for a shell, continued over lines that a backslash ends."""
+    lines = textwrap.wrap(command, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    return [
+        ("    " if number else "  $ ") + line + (" \\" if number < len(lines) - 1 else "")
+        for number, line in enumerate(lines)
+    ]
 
 
 def _reason(reason: Reason, load: LoadShown) -> list[str]:
