@@ -86,7 +86,9 @@ def crossing_rows(report: Report) -> list[Row]:
 
 def score_rows(report: Report) -> list[Row]:
     """Medians and worsts of the rows that calibration has not seen."""
-    rows: list[Row] = [("figure", "rows", "median error %", "worst error %", "interval covers %")]
+    rows: list[Row] = [
+        ("figure", "rows", "median error %", "worst error %", "interval meets the repeats %")
+    ]
     for one in () if report.score is None else report.score.summaries:
         shares = (one.median, one.worst, one.coverage)
         words = ("none" if share is None else f"{100 * share:.1f}" for share in shares)
