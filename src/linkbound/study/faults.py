@@ -1,19 +1,25 @@
 """Findings that live sweeps left in a study: of the report, of verdicts, of the exit code (L6)."""
 
+from typing import Any
+
 import msgspec
 
 from linkbound.errors import CorruptionFound
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Finding
+from linkbound.evidence.types import Finding, Record
 from linkbound.verdict.distrust import FAULT_ARMS
 
 
 def read_findings(study: Study, machine: str) -> tuple[Finding, ...]:
     """Findings of this machine's links, each with its record."""
     return tuple(
-        msgspec.convert({**record.subject, "record_ids": (record.id,)}, Finding)
+        msgspec.convert({**_without_machine(record), "record_ids": (record.id,)}, Finding)
         for record in study.find("links.finding", machine=machine)
     )
+
+
+def _without_machine(record: Record) -> dict[str, Any]:
+    return {name: value for name, value in record.subject.items() if name != "machine"}
 
 
 def refuse_faults(study: Study, machine: str) -> None:

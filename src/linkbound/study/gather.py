@@ -20,12 +20,10 @@ from linkbound.evidence.types import (
     Skipped,
     Stated,
 )
-from linkbound.links import Arm, fit
-from linkbound.links.arms import nccl_environment
+from linkbound.links import fit
 from linkbound.model.types import Load
 from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.score import Score
-from linkbound.predict.types import Plan
 from linkbound.report.types import (
     CurveShown,
     Evidence,
@@ -36,6 +34,8 @@ from linkbound.report.types import (
 )
 from linkbound.serve import VLLM
 from linkbound.splits.types import Crossing, Split
+from linkbound.study.commands import vllm_command
+from linkbound.study.faults import read_findings
 from linkbound.study.reading import (
     MachineRead,
     convert,
@@ -97,7 +97,7 @@ def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> R
         ),
         score=convert(scores[-1], "score", Score) if scores else None,
         score_record_ids=tuple(record.id for record in scores[-1:]),
-        findings=_findings(held, excluded),
+        findings=(*read_findings(study, machine), *_findings(held, excluded)),
         not_known=_not_known(study, held),
         commands=_commands(held, shown),
         study_path=study.path.name,
@@ -213,29 +213,7 @@ def _not_known(study: Study, held: MachineRead) -> tuple[str, ...]:
 def _commands(held: MachineRead, shown: tuple[LoadShown, ...]) -> tuple[str, ...]:
     """How to run the plan of each verdict with vLLM, guards against multicast included."""
     plans = [one.verdict.plan for one in shown if one.verdict.plan is not None]
-    return tuple(dict.fromkeys(_command(held, plan) for plan in plans))
-
-
-def _command(held: MachineRead, plan: Plan) -> str:
-    arm = Arm.P2P if plan.arm is None else plan.arm
-    labels = [held.machine.gpu(key).label for key in plan.placement.gpus]
-    environment = {
-        **nccl_environment(arm),
-        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-        # Labels count as nvidia-smi does; CUDA alone would put the fastest GPU first.
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(label.removeprefix("GPU") for label in labels),
-    }
-    split = plan.split
-    flags = {
-        f"--tensor-parallel-size {split.tp}": split.tp > 1,
-        f"--pipeline-parallel-size {split.pp}": split.pp > 1,
-        f"--data-parallel-size {split.replicas}": split.replicas > 1,
-        "--enable-expert-parallel": split.ep > 1,
-        "--disable-custom-all-reduce": arm is not Arm.P2P,
-    }
-    words = [f"{name}={value}" for name, value in environment.items()]
-    return " ".join([*words, "vllm serve MODEL", *(one for one, wanted in flags.items() if wanted)])
+    return tuple(dict.fromkeys(vllm_command(held.machine, plan) for plan in plans))
 
 
 def _evidence(record: Record) -> Evidence:
