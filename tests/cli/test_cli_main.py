@@ -110,6 +110,7 @@ def test_help_imports_no_layer() -> None:
         "linkbound",
         "linkbound.cli",
         "linkbound.cli.main",
+        "linkbound.cli.options",
         "linkbound.errors",
     }
 

@@ -117,7 +117,7 @@ def test_encodings(encode):
         (bytes(100), "x: the file is binary."),
         (b"hello", "x: this is none of the files about links that are understood."),
         (b'{"a": 1}', "x: this is none of the files about links that are understood."),
-        (bytes(LARGEST_FILE_BYTES + 1), "x: 67,108,865 bytes are more than 67,108,864."),
+        (bytes(LARGEST_FILE_BYTES + 1), "x: it has more than 67,108,864 bytes."),
     ],
 )
 def test_refused(data, seen):

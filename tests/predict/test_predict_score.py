@@ -324,8 +324,6 @@ def test_other_shapes_and_splits_are_predicted(tmp_path: Path, capsys: Any) -> N
 @pytest.mark.parametrize(
     ("changes", "seen"),
     [
-        ({"tp": 4}, "runs.jsonl, line 1: tp4. 4 GPUs are asked for, this machine has 2 to use."),
-        ({"tp": 2, "ep": 1}, "runs.jsonl, line 1: tp2 ep2. qwen3 cannot be split so: ep 2 needs"),
         ({"pp": 2, "model": "none"}, "runs.jsonl names the model 'none'"),
         ({"model": "../configs/small"}, "runs.jsonl names the model '../configs/small'"),
         ({"model": ".."}, "runs.jsonl names the model '..'"),
@@ -340,6 +338,23 @@ def test_points_that_cannot_be_are_one_error(
         score_file(h200_study, read_recorded("h200-pair"), path)
     assert raised.value.seen.startswith(seen)
     assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"tp": 4}, "line 1, tp4: 4 GPUs are asked for, this machine has 2 to use."),
+        ({"tp": 2, "ep": 1}, "line 1, tp2 ep2: ep 2 needs experts, the model has none."),
+    ],
+)
+def test_points_that_this_machine_or_model_cannot_have_are_listed(
+    changes: dict[str, Any], why: str, tmp_path: Path, h200_study: Study
+) -> None:
+    rows = [row("small", **changes), row("small")]
+    path = with_rows(tmp_path, {"small": "Qwen--Qwen3-0.6B"}, rows)
+    found = score_file(h200_study, read_recorded("h200-pair"), path)
+    assert found.skipped == (why,)
+    assert {one.spec.tp for one in found.rows} == {1}
 
 
 def test_a_config_that_is_no_text_is_one_error(tmp_path: Path, h200_study: Study) -> None:

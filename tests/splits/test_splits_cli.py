@@ -1,10 +1,13 @@
 """The verbs `fit` and `splits` as a user runs them, on recorded and on stated machines."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from linkbound.cli.main import run
+
+CASES = Path(__file__).parents[1] / "cases"
 
 CONFIG_40_GB = {
     "model_type": "llama",
@@ -86,7 +89,7 @@ def test_text_names_model_machine_load_and_priors(capsys):
         "model    llama-3.1-8b: 8,030,261,248 parameters, 14.96 GiB of weights, "
         "131,072 B of cache a token"
     )
-    assert lines[1] == "machine  h200-pair: GPU0 .. GPU1 140.40 GiB"
+    assert lines[1] == "machine  h200-pair (recorded, not this host): GPU0 .. GPU1 140.40 GiB"
     assert lines[2] == "load     1,024 tokens in, 256 out, 1 at once"
     assert lines[5].split() == [
         *("one", "GPU", "yes", "GPU0", "140.40", "129.17", "14.96", "1.78", "(0.76-6.89)"),
@@ -103,7 +106,14 @@ def test_a_split_that_cannot_be_is_told_why(capsys):
 
 
 def test_memory_can_be_stated_for_a_recorded_machine(answer, capsys):
-    assert run(["fit", "llama-3.1-8b", "--machine", "5060ti-pair"]) == 2
+    # The card of another model is left out, as in a study: its memory is not known either.
+    assert run(["fit", "llama-3.1-8b", "--machine", "5060ti-pair"]) == 0
+    out, err = capsys.readouterr()
+    assert "GPU1 .. GPU2" in out
+    assert "Left out: GPU0 is NVIDIA GeForce RTX 5070" in err
+    assert (
+        run(["fit", "llama-3.1-8b", "--machine", str(CASES / "088-chlc-8x4090-nps4-all-sys")]) == 2
+    )
     assert "--gpus 2x24GiB" in capsys.readouterr().err
     found = answer(
         "fit", "llama-3.1-8b", "--machine", "5060ti-pair", "--gpus", "3x16GiB", "--exclude", "GPU0"
@@ -169,3 +179,9 @@ def test_every_gpu_left_out_is_refused(capsys):
     arguments = ["--gpus", "1x24GiB", "--exclude", "GPU0"]
     assert run(["fit", "llama-3.1-8b", *arguments]) == 2
     assert "no GPU is left" in capsys.readouterr().err
+
+
+def test_a_load_beyond_the_context_fits_nowhere(answer):
+    found = answer("fit", "llama-3.1-8b", "--gpus", "2x80GiB", "--prompt", "140000")
+    assert {split["fits"] for split in found["splits"]} == {False}
+    assert found["splits"][0]["reason"].startswith("140,256 tokens a sequence are asked for")

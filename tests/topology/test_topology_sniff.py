@@ -62,7 +62,7 @@ def test_latin_1_is_said() -> None:
         (b" \n", "x: the file is empty."),
         (b"\x7fELF\x00\x01", "x: binary content (byte 0x00 at character 4)."),
         (b"\xff\xfea", "x: not the utf-16 that its first bytes announce (truncated data)."),
-        (b" " * (MAX_FILE_BYTES + 1), "x: 8,388,609 bytes."),
+        (b" " * (MAX_FILE_BYTES + 1), "x: more than 8,388,608 bytes."),
         (b"hello\n", "x: not a file that tells how a machine is wired."),
         (b"{}", "x: not a file that tells how a machine is wired."),
         (b"<html><body/></html>", "x: not a file that tells how a machine is wired."),

@@ -5,13 +5,14 @@ from pathlib import Path
 import click
 import msgspec
 
+from linkbound.cli.options import HELP
 from linkbound.cli.studies import echo_json, locate_study, printable
 from linkbound.errors import StudyError
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Finding
 
 
-@click.command("check")
+@click.command("check", context_settings=HELP)
 @click.argument("study_path", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(study_path: Path | None, as_json: bool) -> None:

@@ -5,17 +5,26 @@ from pathlib import Path
 import click
 import msgspec
 
-from linkbound.cli.studies import SHOWN_DIGITS, columns, echo_json, printable, subject_words
+from linkbound.cli.options import HELP
+from linkbound.cli.studies import (
+    SHOWN_DIGITS,
+    columns,
+    echo_json,
+    existing,
+    printable,
+    subject_words,
+)
 from linkbound.evidence.compare import Difference, StudyComparison, compare_studies, said
 from linkbound.evidence.study import Study
 
 
-@click.command("compare")
+@click.command("compare", context_settings=HELP)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(a: Path, b: Path, as_json: bool) -> None:
     """Compare study B against study A; refused where their GPUs or links differ."""
+    existing(a), existing(b)
     with Study.open(a) as study_a, Study.open(b) as study_b:
         comparison = compare_studies(study_a, study_b)
     if as_json:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from linkbound.cli.options import HELP
 from linkbound.doctor import Diagnosis, Symptom, diagnose, diagnose_live
 from linkbound.errors import InputError, NothingToMeasure
 from linkbound.evidence.types import Finding, Level, Severity
@@ -23,7 +24,7 @@ _HEADINGS = {
 }
 
 
-@click.command()
+@click.command("doctor", context_settings=HELP)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--symptom",

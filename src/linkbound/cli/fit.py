@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from linkbound.cli.options import HELP
 from linkbound.errors import UsageError
 from linkbound.model.types import Load, ModelShape
 from linkbound.splits.types import Fit, RankMemory, Split
@@ -48,7 +49,7 @@ def split_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@click.command()
+@click.command("fit", context_settings=HELP)
 @split_options
 @click.option(
     "--prompt", default=1024, show_default=True, type=click.IntRange(1), help="Tokens of a prompt."
@@ -83,6 +84,7 @@ def command(
 
     shape = read_shape(model, overrides)
     title, found = read_gpus(gpus, machine)
+    exclude = exclude or left_out(found)
     splits = chosen_splits(split_texts, count_left(found, exclude), shape)
     load = Load(prompt_tokens=prompt, output_tokens=output, concurrency=concurrency)
     fits = [fit_machine(shape, split, found, load, excluded=exclude) for split in splits]
@@ -91,7 +93,7 @@ def command(
     else:
         from linkbound.report.fit_text import render_fit
 
-        click.echo(render_fit(shape, title, found, load, fits), nl=False)
+        click.echo(render_fit(shape, whose(title), found, load, fits), nl=False)
 
 
 def read_shape(model: str, overrides: Iterable[str]) -> ModelShape:
@@ -116,6 +118,24 @@ def read_gpus(gpus: str | None, machine: str | None) -> tuple[str, Machine]:
     if gpus is None:
         return sources.name, found
     return f"{sources.name}, memory stated: {gpus}", state_memories(found, gpus)
+
+
+def whose(title: str) -> str:
+    """The machine's name, and that it is not this host where it is not."""
+    from linkbound.links.live.records import HOST_NAME
+
+    stated = title.startswith(("stated:", HOST_NAME))
+    return title if stated else f"{title} (recorded, not this host)"
+
+
+def left_out(machine: Machine) -> tuple[str, ...]:
+    """GPUs that no study splits over: of another model than most. Said on stderr."""
+    from linkbound.predict.candidates import excluded_gpus
+
+    found = excluded_gpus(machine, ())
+    for reason in found.values():
+        click.echo(f"Left out: {reason}", err=True)
+    return tuple(found)
 
 
 def count_left(machine: Machine, excluded: Iterable[str]) -> int:

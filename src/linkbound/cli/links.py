@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linkbound.cli.options import HELP
 from linkbound.errors import CorruptionFound, LinkboundError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ QUIET_LINE_S = 30.0
 """Between lines of progress where stderr is no terminal."""
 
 
-@click.command("links")
+@click.command("links", context_settings=HELP)
 @click.option("--quick", is_flag=True, help="A matrix in seconds: three sizes, no sets.")
 @click.option("--pairs", metavar="0-1,...", help="Only these pairs; 0>1 for one direction.")
 @click.option("--methods", metavar="NAME,...", help="Only these methods.")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from linkbound import __version__
+from linkbound.cli.options import HELP
 from linkbound.errors import Interrupted, LinkboundError
 
 # One line a verb: module and help text, so that `--help` imports no verb.
@@ -48,7 +49,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings=HELP)
 @click.version_option(__version__, prog_name="linkbound")
 def linkbound() -> None:
     """Does splitting a model over these GPUs pay, and does the link between them matter?
@@ -71,6 +72,18 @@ def run(arguments: list[str] | None = None, **options: Any) -> int:
         return _report(Interrupted("Stopped.", hint="What was measured is kept; run again."))
     except LinkboundError as error:
         return _report(error)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # A full disk or a folder that went away: what a study had appended is kept.
+        what = f"{error.filename}: " if error.filename else ""
+        return _report(
+            LinkboundError(
+                f"{what}{error.strerror or error}.",
+                why="Reading or writing failed.",
+                hint="See to the disk and its permissions, then run again.",
+            )
+        )
 
 
 def _report(error: LinkboundError) -> int:
@@ -83,8 +96,13 @@ def main() -> None:
     try:
         code = run()
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = _report(Interrupted("Stopped.", hint="What was measured is kept; run again."))
     except (BrokenPipeError, SystemExit):
         # Outside its standalone mode click exits by itself only for a broken pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        code = _report(LinkboundError(f"The output could not be written: {error.strerror}."))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from linkbound.model.types import Load
     from linkbound.study.sources import Sources
 
+HELP = {"help_option_names": ["-h", "--help"]}
+"""Settings of every verb, also where it runs without the group."""
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 machine_option: Decorator = click.option(
@@ -88,6 +91,12 @@ def to_overrides(pairs: tuple[str, ...]) -> dict[str, str]:
             )
         found[key] = value
     return found
+
+
+def stem(name: str) -> str:
+    """A file name made of a model's or machine's name: its dots stay."""
+    base = Path(name).name or "study"
+    return "".join(one if one.isalnum() or one in "._-" else "-" for one in base)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from linkbound.cli.options import (
+    HELP,
     load_options,
     machine_option,
     override_option,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from linkbound.study.sources import Sources
 
 
-@click.command("predict")
+@click.command("predict", context_settings=HELP)
 @click.argument("model", required=False)
 @machine_option
 @load_options

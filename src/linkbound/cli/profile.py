@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from linkbound.cli.fit import read_shape
+from linkbound.cli.options import HELP
 from linkbound.errors import InputError, LinkboundError, NothingToMeasure, UsageError
 from linkbound.links.types import Arm
 from linkbound.profile.launch import JobResult, require_torch, run_job
@@ -28,7 +29,7 @@ SCHEMA = "linkbound.profile"
 VERSION = 1
 
 
-@click.command("profile")
+@click.command("profile", context_settings=HELP)
 @click.argument("model", metavar="MODEL", required=False)
 @click.option(
     "--split", "split_texts", multiple=True, metavar="SPLIT", help="one, tp2, pp2, ...; repeat."

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from linkbound.cli.options import write_text
+from linkbound.cli.options import HELP, write_text
 from linkbound.cli.studies import locate_study, study_option
 from linkbound.errors import UsageError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KINDS = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html"}
 
 
-@click.command("report")
+@click.command("report", context_settings=HELP)
 @study_option
 @click.option(
     "-o",
@@ -45,7 +45,7 @@ def command(study_path: Path | None, output: tuple[str, ...], force: bool) -> No
 def _check(name: str, force: bool) -> None:
     if name == "-":
         return
-    if Path(name).suffix not in KINDS:
+    if Path(name).suffix.lower() not in KINDS:
         raise UsageError(
             f"-o {name} has none of the endings {', '.join(KINDS)}.",
             why="The ending says what to write.",
@@ -63,7 +63,7 @@ def _render(report: "Report", name: str) -> str:
     from linkbound.report.markdown import render_markdown
     from linkbound.report.text import render_text
 
-    match KINDS.get(Path(name).suffix, "text"):
+    match KINDS.get(Path(name).suffix.lower(), "text"):
         case "html":
             return render_html(report)
         case "json":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linkbound.cli.options import HELP, stem
 from linkbound.cli.serve_plan import plan_run, read_file
 from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines
 from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
@@ -22,7 +23,7 @@ VERSION = 1
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
-@click.command("serve")
+@click.command("serve", context_settings=HELP)
 @click.argument("model", required=False)
 @click.option("--engine", "engine_name", default="vllm", show_default=True, help="See --list.")
 @click.option("--list", "list_engines", is_flag=True, help="List engines, arms, scheduler rules.")
@@ -155,7 +156,7 @@ def command(
     if dry_run:
         click.echo("\n".join(launch_lines(run)))
         return
-    _serve(run, path or Path(f"{Path(run.model).stem or 'serve'}.linkbound"), as_json)
+    _serve(run, path or Path(f"{stem(run.model)}.linkbound"), as_json)
 
 
 def _import(files: tuple[Path, ...], path: Path | None) -> None:

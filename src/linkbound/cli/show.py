@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from linkbound.cli.options import HELP
 from linkbound.cli.studies import (
     SHOWN_DIGITS,
     columns,
@@ -29,7 +30,7 @@ _ID = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 _SHOWN_ROWS = 20
 
 
-@click.command("show")
+@click.command("show", context_settings=HELP)
 @study_option
 @click.argument("what", metavar="[ID|KIND]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -14,7 +14,9 @@ from linkbound.cli.fit import (
     read_shape,
     split_options,
     whole,
+    whose,
 )
+from linkbound.cli.options import HELP
 from linkbound.model.types import ModelShape
 from linkbound.splits.listing import Listing, Step, list_crossings
 from linkbound.splits.types import Crossing, Dispatch, Phase, Split
@@ -24,7 +26,7 @@ SCHEMA = "linkbound.splits"
 VERSION = 1
 
 
-@click.command()
+@click.command("splits", context_settings=HELP)
 @split_options
 @click.option(
     "--prompt",
@@ -77,7 +79,7 @@ def command(
     else:
         from linkbound.report.crossings_text import render_crossings
 
-        click.echo(render_crossings(shape, title, found, listings), nl=False)
+        click.echo(render_crossings(shape, whose(title), found, listings), nl=False)
 
 
 def _dispatched(split: Split, dispatch: str | None) -> Split:

@@ -30,7 +30,7 @@ def study_option(command: _Command) -> _Command:
 def locate_study(path: Path | None) -> Path:
     """The study that was named, else the only one in this folder. Raises UsageError."""
     if path is not None:
-        return path
+        return existing(path)
     found = sorted(Path().glob(f"*{SUFFIX}"))
     if len(found) == 1:
         return found[0]
@@ -67,3 +67,14 @@ def _word(value: object) -> str:
     if isinstance(value, str):
         return printable(value)
     return printable(json.dumps(value, ensure_ascii=False))
+
+
+def existing(path: Path) -> Path:
+    """The path of a study that is there. Raises UsageError."""
+    if path.is_file():
+        return path
+    raise UsageError(
+        f"There is no study {path}.",
+        why="It is neither a file here nor anywhere else.",
+        hint="Make one with: linkbound study MODEL",
+    )

@@ -5,10 +5,12 @@ from pathlib import Path
 import click
 
 from linkbound.cli.options import (
+    HELP,
     load_options,
     machine_option,
     override_option,
     read_machine_sources,
+    stem,
     to_loads,
     to_overrides,
     write_text,
@@ -16,7 +18,7 @@ from linkbound.cli.options import (
 from linkbound.errors import UsageError
 
 
-@click.command("study")
+@click.command("study", context_settings=HELP)
 @click.argument("model")
 @machine_option
 @load_options
@@ -46,11 +48,12 @@ def command(
     """Study MODEL: a bundled name, a folder with config.json, a config.json or a GGUF file.
 
     Writes NAME.linkbound (the evidence) and NAME.html (the page) here. The last line of the output
-    is the page's path.
+    is the page's path. Exit 4 where wrong bytes or a hang were seen on this machine's links.
     """
     from linkbound.evidence.study import Study
     from linkbound.report.html import render_html
     from linkbound.report.text import render_verdict_text
+    from linkbound.study.faults import refuse_faults
     from linkbound.study.gather import gather
     from linkbound.study.markers import Stage
     from linkbound.study.stages import request, run_stages
@@ -65,7 +68,7 @@ def command(
     asked = request(
         model, sources, to_loads(prompt, output, concurrency), to_overrides(override), min_gain
     )
-    file = path or Path(f"{_stem(model)}-on-{_stem(sources.name)}.linkbound")
+    file = path or Path(f"{stem(model)}-on-{stem(sources.name)}.linkbound")
     page = _page_beside(file)
 
     def progress(stage: Stage, held: bool) -> None:
@@ -79,9 +82,10 @@ def command(
             click.echo(str(file))
             return
         report = gather(study, sources.name, model, asked.loads)
-    write_text(page, render_html(report))
-    click.echo(render_verdict_text(report))
-    click.echo(str(page))
+        write_text(page, render_html(report))
+        click.echo(render_verdict_text(report))
+        click.echo(str(page))
+        refuse_faults(study, sources.name)
 
 
 def _page_beside(file: Path) -> Path:
@@ -92,9 +96,3 @@ def _page_beside(file: Path) -> Path:
             hint="Write -C NAME.linkbound.",
         )
     return file.with_suffix(".html")
-
-
-def _stem(name: str) -> str:
-    """A file name made of a model's or machine's name."""
-    base = Path(name).name or "study"
-    return "".join(one if one.isalnum() or one in "._-" else "-" for one in base)

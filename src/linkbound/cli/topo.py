@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from linkbound.cli.options import write_text
+from linkbound.cli.options import HELP, write_text
 from linkbound.errors import InputError, NothingToMeasure, UsageError
 from linkbound.topology import Machine, NicPath, PairPath, merge, read_machine
 from linkbound.topology.sniff import MAX_FILE_BYTES
@@ -16,7 +16,7 @@ SCHEMA = "linkbound.topo"
 VERSION = 1
 
 
-@click.command()
+@click.command("topo", context_settings=HELP)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--machine",
@@ -50,10 +50,12 @@ def command(
         write_text(output, render_topology_svg(found))
         click.echo(f"Wrote {output}", err=True)
     if as_json:
-        click.echo(json.dumps(document(found), indent=2, allow_nan=False))
+        click.echo(json.dumps(document(found, bool(files or machine)), indent=2, allow_nan=False))
     else:
         from linkbound.report.topology_text import render_topology_text
 
+        if machine or files:
+            click.echo(f"Not this host: {machine or ', '.join(path.name for path in files)}")
         click.echo(render_topology_text(found), nl=False)
     if not (files or machine) and not found.gpus:
         raise NothingToMeasure(
@@ -127,7 +129,7 @@ def read_file(path: Path, name: str) -> Machine:
     return read_machine(data, name)
 
 
-def document(machine: Machine) -> dict[str, Any]:
+def document(machine: Machine, recorded: bool) -> dict[str, Any]:
     """The machine as JSON: numbers or null, and a reason beside each label that is null."""
     content: dict[str, Any] = msgspec.to_builtins(machine)
     content["pairs"] = [
@@ -137,7 +139,7 @@ def document(machine: Machine) -> dict[str, Any]:
         if src.key != dst.key
     ]
     content["nic_paths"] = [_nic_path(path) for path in machine.nic_paths]
-    return {"schema": SCHEMA, "version": VERSION, **content}
+    return {"schema": SCHEMA, "version": VERSION, "recorded": recorded, **content}
 
 
 def _pair(machine: Machine, src: str, dst: str) -> dict[str, Any]:

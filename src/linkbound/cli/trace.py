@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linkbound.cli.options import HELP
 from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
 from linkbound.errors import InputError, TimeLimit, UsageError
 
@@ -19,7 +20,7 @@ VERSION = 1
 Logs = list[tuple[str, bytes]]
 
 
-@click.command("trace")
+@click.command("trace", context_settings=HELP)
 @click.option(
     "--log",
     "files",

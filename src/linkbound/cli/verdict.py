@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from linkbound.cli.options import HELP
 from linkbound.cli.studies import locate_study, study_option
 
 GATE_REJECT, GATE_UNDECIDED = 10, 11
 
 
-@click.command("verdict")
+@click.command("verdict", context_settings=HELP)
 @study_option
 @click.option("--gate", is_flag=True, help="Exit 0 keep, 10 reject, 11 undecided (the weakest).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

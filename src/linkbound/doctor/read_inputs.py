@@ -41,6 +41,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+PROSE = (".md", ".rst", ".html")
+
+
 class Reading(Value, frozen=True, kw_only=True):
     """The facts of all inputs, and which input gave any."""
 
@@ -55,6 +58,10 @@ def read_inputs(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None) ->
     read: list[ReadInput] = []
     unread: list[UnreadInput] = []
     for name, data in inputs:
+        if name.lower().endswith(PROSE):
+            reason = f"{name}: prose about a machine proves nothing; give what tools printed."
+            unread.append(UnreadInput(name=name, reason=reason))
+            continue
         try:
             text = decode(data, name)
         except InputError as error:

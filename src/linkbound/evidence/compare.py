@@ -78,7 +78,8 @@ def compare_studies(a: Study, b: Study) -> StudyComparison:
     """Compare the latest record of each subject. Raises StudyError for unlike machines."""
     machines_a, machines_b = _fingerprints(a), _fingerprints(b)
     shared = [key for key in machines_a if key in machines_b]
-    if not shared and (machines_a or machines_b):
+    # A study may hold a second machine whose engine runs stand in: the first is what it is about.
+    if next(iter(machines_a), None) != next(iter(machines_b), None):
         raise _unlike(a, b, list(machines_a.values()), list(machines_b.values()))
     conditions = [
         difference
@@ -149,7 +150,7 @@ def _unlike(a: Study, b: Study, in_a: list[Fingerprint], in_b: list[Fingerprint]
             why=why,
             hint="Run its topology stage, then compare again.",
         )
-    differences = _differences(in_a[-1].identity, in_b[-1].identity)
+    differences = _differences(in_a[0].identity, in_b[0].identity)
     keys = "; ".join(f"{one.name}: {said(one.a)} against {said(one.b)}" for one in differences)
     return StudyError(
         f"{a.path} and {b.path} are of different machines: {keys}.",

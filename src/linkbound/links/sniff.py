@@ -91,7 +91,7 @@ def read_links(
 def decode(data: bytes, source: str) -> str:
     """The text of `data` (UTF-8, UTF-16 with a mark, else Latin-1); InputError where it is none."""
     if len(data) > LARGEST_FILE_BYTES:
-        raise _no_text(source, f"{len(data):,} bytes are more than {LARGEST_FILE_BYTES:,}")
+        raise _no_text(source, f"it has more than {LARGEST_FILE_BYTES:,} bytes")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text = data.decode("utf-16", errors="replace")
     else:

@@ -38,7 +38,14 @@ def read_model(path_or_name: str, overrides: Mapping[str, str] | None = None) ->
     except (OSError, ValueError):  # too long, or a NUL inside
         is_directory = is_file = False
     if is_directory:
-        return _directory(path, overrides)
+        try:
+            return _directory(path, overrides)
+        except PermissionError as error:
+            raise InputError(
+                f"{error.filename or path} cannot be read: {error.strerror}.",
+                why="The sizes of a model are in its files.",
+                hint="Give a folder that you may read.",
+            ) from None
     if not is_file:
         raise _no_model(path_or_name)
     if path.suffix == ".gguf":

@@ -90,6 +90,8 @@ class Score(Value, frozen=True, kw_only=True):
     effects: tuple[EffectRow, ...]
     signs: tuple[SignRow, ...]
     summaries: tuple[Summary, ...]
+    skipped: tuple[str, ...] = ()
+    """Points that this machine or model cannot have, each with its line and why."""
 
 
 class Prediction(Value, frozen=True, kw_only=True):

@@ -40,7 +40,10 @@ def _row(one: Forecast) -> str:
 
 
 def _terms(forecasts: tuple[Forecast, ...]) -> list[str]:
-    lines = ["One decode step in the middle of the output, in us:"]
+    lines = [
+        "One decode step in the middle of the output, in us. Terms without an interval of their own"
+        " (calibrated together) are in the step's:"
+    ]
     for one in forecasts:
         if one.decode is None:
             continue
@@ -59,7 +62,7 @@ def _short(basis: str) -> str:
 
 def _interval(one: Estimate, scale: float) -> str:
     low, value, high = (format_significant(part * scale) for part in (one.low, one.value, one.high))
-    return f"~{value} ({low}-{high})"
+    return f"~{value}" if one.low == one.high else f"~{value} ({low}-{high})"
 
 
 def render_predictions_json(report: Report) -> str:

@@ -18,6 +18,7 @@ def render_score_json(score: Score, machine: str) -> str:
         "rows": [_row(row) for row in score.rows],
         "effects": msgspec.to_builtins(score.effects),
         "signs": msgspec.to_builtins(score.signs),
+        "skipped": list(score.skipped),
         "summary": {one.metric.replace(" ", "_"): _summary(one) for one in score.summaries},
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()

@@ -18,6 +18,8 @@ def render_score(score: Score, machine: str) -> str:
     if score.signs:
         lines += [_sign_line(score.signs), *(_wrong(row) for row in score.signs if _is_wrong(row))]
         lines.append("")
+    if score.skipped:
+        lines += ["Not predicted:", *(f"  {one}" for one in score.skipped), ""]
     lines.append("Error: 0 inside the repeats' range, else the distance to its nearer end.")
     lines += [_summary(one) for one in score.summaries]
     return "\n".join(lines)
@@ -61,7 +63,7 @@ def _wrong(row: SignRow) -> str:
 def _summary(one: Summary) -> str:
     if one.median is None or one.worst is None:
         return f"{one.metric:<18} no row that was not seen"
-    kept = "" if one.coverage is None else f", inside the interval {one.coverage:.0%}"
+    kept = "" if one.coverage is None else f", interval meets the repeats in {one.coverage:.0%}"
     return (
         f"{one.metric:<18} {one.rows} rows: median {one.median * 100:.1f} %, "
         f"worst {one.worst * 100:.1f} %{kept}"

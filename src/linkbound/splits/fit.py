@@ -47,6 +47,12 @@ def fit(
     problem = impossible(shape, split)
     if problem is not None:
         return _no_fit(split, problem.text)
+    length = load.prompt_tokens + load.output_tokens
+    if shape.max_context is not None and length > shape.max_context:
+        return _no_fit(
+            split,
+            f"{length:,} tokens a sequence are asked for, the model takes {shape.max_context:,}.",
+        )
     gpus = [machine.gpu(key) for key in placement.gpus]
     sizes = tuple(_capacity_bytes(gpu, machine) for gpu in gpus)
     held = [
@@ -55,7 +61,6 @@ def fit(
             zip(gpus, hold(shape, split, sizes, engine), strict=True)
         )
     ]
-    length = load.prompt_tokens + load.output_tokens
     reason = _too_small(held, length, split, machine, engine)
     tokens = [memory.kv_tokens for memory, _ in held if memory.kv_tokens is not None]
     contexts = [room.longest(shape.max_context, engine) for _, room in held]
@@ -163,7 +168,8 @@ def _reason(
         text = "weights fit; no layer keeps tokens."
     else:
         text = f"{memory.kv_tokens:,} tokens of cache on {memory.gpu}, the fullest GPU"
-        text += "." if batch is None else f": {batch:,} sequences of {length:,} tokens at once."
+        text += "." if batch is None else f"; {batch:,} sequences of {length:,} tokens at once"
+        text += "" if batch is None else _how(held, memory.kv_tokens, batch, length)
     if batch is not None and batch < load.concurrency:
         text += f" Of {load.concurrency} at once, {load.concurrency - batch} wait."
     if any(
@@ -171,6 +177,13 @@ def _reason(
     ):
         text += " At the high end of the priors it does not fit."
     return text
+
+
+def _how(held: Sequence[Held], tokens: int, batch: int, length: int) -> str:
+    """Why the count is not tokens over length, where it is not."""
+    if any(room.cache.window_bytes_per_token for _, room in held):
+        return ": layers with a window keep less."
+    return ", all replicas together." if batch * length > tokens else "."
 
 
 def _filled(one: Held, length: int, engine: EngineAssumptions) -> float:

@@ -45,10 +45,14 @@ def score_runs(
     """Predict every point of the runs, then read what was measured; a record of both."""
     held = read_machine_record(study, sources.name)
     excluded = excluded_gpus(held.machine, read_access(study, sources.name))
-    specs = parse_specs(data, name)
     usable = len(held.machine.gpus) - len(excluded)
-    for line, _, spec in specs:
-        _check(shapes[spec.model], spec, usable, f"{name}, line {line}")
+    specs, skipped = [], []
+    for line, _, spec in parse_specs(data, name):
+        problem = _problem(shapes[spec.model], spec, usable)
+        if problem is None:
+            specs.append((line, spec))
+        else:
+            skipped.append(f"line {line}, {split_of(spec).name}: {problem}")
     engines: dict[str, Engine] = {}
 
     def engine_of(model: str) -> Engine:
@@ -56,25 +60,22 @@ def score_runs(
             engines[model] = engine_for(study, sources.name, shapes[model])
         return engines[model]
 
-    predictions = predict_specs(tuple(spec for _, _, spec in specs), engine_of, excluded)
-    found = score(predictions, parse_runs(data, name), shapes, _seen(study, sources))
+    predictions = predict_specs(tuple(spec for _, spec in specs), engine_of, excluded)
+    lines = {line for line, _ in specs}
+    runs = tuple(run for run in parse_runs(data, name) if run.line in lines)
+    found = score(predictions, runs, shapes, _seen(study, sources))
+    found = msgspec.structs.replace(found, skipped=tuple(skipped))
     study.append(_record(study, sources, name, data, predictions, found))
     return found
 
 
-def _check(shape: ModelShape, spec: RunSpec, usable: int, where: str) -> None:
-    """A point that this machine or this model cannot have is an error of the file."""
+def _problem(shape: ModelShape, spec: RunSpec, usable: int) -> str | None:
+    """Why this machine or this model cannot have such a point; None where it can."""
     split = split_of(spec)
-    problem = impossible(shape, split)
-    text = None if problem is None else f"{shape.name} cannot be split so: {problem.text}"
     if split.gpus > usable:
-        text = f"{split.gpus} GPUs are asked for, this machine has {usable} to use."
-    if text is not None:
-        raise InputError(
-            f"{where}: {split.name}. {text}",
-            why="Such a run cannot be predicted here.",
-            hint="Take the line out, or name the machine that it is from with --machine.",
-        )
+        return f"{split.gpus} GPUs are asked for, this machine has {usable} to use."
+    problem = impossible(shape, split)
+    return None if problem is None else problem.text
 
 
 def _seen(study: Study, sources: Sources) -> Callable[[RunSpec, ModelShape], bool]:

@@ -151,7 +151,7 @@ def decode(data: bytes, source: str) -> tuple[str, str | None]:
     if len(data) > MAX_FILE_BYTES:
         raise _unreadable(
             source,
-            f"{len(data):,} bytes",
+            f"more than {MAX_FILE_BYTES:,} bytes",
             f"Files above {MAX_FILE_BYTES:,} bytes hold no topology.",
         )
     if not data.strip():

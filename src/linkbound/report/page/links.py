@@ -28,7 +28,8 @@ _LOOKS = {Arm.P2P: "p2p", Arm.NCCL: "nccl", Arm.STAGED: "staged", Arm.NET: "net"
 _FIRST_MARKER = {Arm.P2P: 0, Arm.NCCL: 1, Arm.STAGED: 2, Arm.NET: 3, None: 0}
 _READING = (
     "Logarithmic axes: left, lower is better; right, higher (bytes of one call over its time). "
-    "Solid with marks is measured, dashed is not; bands span repeats; hollow marks are CUDA graphs."
+    "Solid with marks is measured, dashed is not; bands span repeats, of dashed ones what is "
+    "assumed; hollow marks are CUDA graphs."
 )
 Group = tuple[str, tuple[str, ...]]
 

@@ -150,7 +150,7 @@ def _bases(report: Report) -> str:
 
 def crossings(report: Report, cite: Citations) -> str:
     """One row for each transfer of each split."""
-    header = [text(one) for one in ("split", "phase", "kind", "operation", "ranks")]
+    header = [text(one) for one in ("split", "at once", "phase", "kind", "operation", "ranks")]
     header += [number(one) for one in ("bytes a call", "calls a step", "bytes a step")]
     header.append(text("records"))
     rows = [row for shown in report.splits for row in _rows(shown, cite)]
@@ -167,7 +167,8 @@ def crossings(report: Report, cite: Citations) -> str:
 
 def _rows(shown: SplitShown, cite: Citations) -> list[list[Cell]]:
     if not shown.crossings:
-        nothing = [text(shown.split.name), *(text(one) for one in ("-", "nothing", "-", "-"))]
+        names = [text(shown.split.name), text(f"{shown.load.concurrency}")]
+        nothing = [*names, *(text(one) for one in ("-", "nothing", "-", "-"))]
         return [[*nothing, *(number("-") for _ in range(3)), Cell(cite(shown.record_ids))]]
     return [_row(shown, one, cite) for one in shown.crossings]
 
@@ -175,6 +176,7 @@ def _rows(shown: SplitShown, cite: Citations) -> list[list[Cell]]:
 def _row(shown: SplitShown, one: Crossing, cite: Citations) -> list[Cell]:
     return [
         text(shown.split.name),
+        text(f"{shown.load.concurrency}"),
         text(one.phase.value),
         text(one.kind.value.replace("_", " ")),
         text(one.operation.value.replace("_", " ")),
