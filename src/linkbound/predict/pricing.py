@@ -65,6 +65,8 @@ class ModelWork:
         """All crossings of one step of `tokens` tokens in one replica."""
         key = (split, phase, tokens)
         if key not in self._crossings:
+            # Without the gathering of logits: the constants of sampling are fitted to runs that had
+            # it, and its size would be that of the sampled sequences, which is not asked for here.
             self._crossings[key] = crossings(self.shape, split, phase, tokens, tokens)
         return self._crossings[key]
 
