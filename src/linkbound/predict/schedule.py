@@ -119,16 +119,34 @@ def _launched_as(step: Step, rules: SchedulerRules) -> tuple[bool, int]:
 
 
 def _mean(block: list[Step]) -> Step:
-    """One step for all: the chunks of the middle one, the mean of what decodes."""
+    """One step for all: the chunks of the middle one, the mean of what is cached and decodes."""
     count = sum(step.count for step in block)
     decodes = sum(step.count * step.decodes for step in block) / count
+    middle = block[len(block) // 2]
     return msgspec.structs.replace(
-        block[len(block) // 2],
+        middle,
+        chunks=_with_mean_cached(middle.chunks, block, count),
         decodes=round(decodes),
         context_tokens=sum(step.count * step.context_tokens for step in block) / count,
         sampled=round(sum(step.count * step.sampled for step in block) / count),
         count=count,
     )
+
+
+def _with_mean_cached(
+    chunks: tuple[Chunk, ...], block: list[Step], count: int
+) -> tuple[Chunk, ...]:
+    """Chunks that see as much cache as those of the block on average: attention grows with both."""
+    prompt_tokens = sum(chunk.tokens * chunk.count for chunk in chunks)
+    if not prompt_tokens:
+        return chunks
+    seen = sum(
+        step.count * chunk.count * chunk.tokens * chunk.cached
+        for step in block
+        for chunk in step.chunks
+    )
+    cached = round(seen / count / prompt_tokens)
+    return tuple(msgspec.structs.replace(chunk, cached=cached) for chunk in chunks)
 
 
 def _append(steps: list[Step], step: Step) -> None:
