@@ -12,9 +12,12 @@ from linkbound.cli import main
 from linkbound.errors import MissingExtra
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Provenance
+from linkbound.links import Curve, CurveKey, CurvePoint
 from linkbound.links.live import collective_records, cuda, request, state
-from linkbound.links.types import Arm
+from linkbound.links.types import Arm, Operation
 from linkbound.study import sources
+from linkbound.study.gather import gather
+from linkbound.study.live_links import missing_jobs
 from linkbound.study.reading import read_calibration, read_forecasts, read_verdicts
 from linkbound.topology.types import Gpu, Machine, Pair, PairPath, PathKind
 from linkbound.units import GIB
@@ -117,3 +120,90 @@ def test_without_the_extra_the_study_says_what_is_missing(
     assert any("No time is known for all_reduce" in one for one in verdict.would_change)
     assert main.run(["report", "-C", "x.linkbound"]) == 0
     assert "cuda-bindings is not installed" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("live")
+def test_what_was_skipped_is_measured_by_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> None:
+        raise MissingExtra("cuda-bindings is not installed.", hint="pip install linkbound[gpu]")
+
+    command = ["study", "llama-3.1-8b", "-C", "x.linkbound", "--concurrency", "1"]
+    with monkeypatch.context() as patched:
+        patched.setattr(cuda, "require_gpu_extra", missing)
+        assert main.run(command) == 0
+        assert "UNDECIDED" in capsys.readouterr().out
+    assert main.run(command) == 0
+    out, err = capsys.readouterr()
+    assert "links: running" in err
+    assert "verdict: running" in err
+    assert "No time is known" not in out
+    with Study.open("x.linkbound") as study:
+        assert study.find("links.curve", machine="this-host")
+        found = read_verdicts(study, machine="this-host")[-1][1]
+        report = gather(study, "this-host", "llama-3.1-8b", (found.load,))
+    assert "linkbound links" not in [one.command for one in found.measurements]
+    (shown,) = report.loads
+    names = [one.plan.name for one in shown.forecasts]
+    assert "tp2, staged" in names
+    assert len(names) == len(set(names))
+    assert not any("cuda-bindings" in one or "No time is known" in one for one in report.not_known)
+    assert main.run(command) == 0
+    err = capsys.readouterr().err
+    assert "links: already there" in err
+    assert "verdict: already there" in err
+
+
+def quad() -> Machine:
+    gpus = tuple(
+        Gpu(key=f"k{number}", label=f"GPU{number}", uuid=f"k{number}", vendor="NVIDIA")
+        for number in range(4)
+    )
+    return Machine(sources=("fake",), gpus=gpus)
+
+
+def known(operation: Operation, group: tuple[str, ...], arm: Arm) -> Curve:
+    return Curve(
+        key=CurveKey(operation=operation, implementation="nccl", group=group, arm=arm),
+        points=(CurvePoint(size_bytes=8192, time_s=1e-5),),
+    )
+
+
+def test_only_what_plans_need_and_nobody_measured_is_measured() -> None:
+    machine = quad()
+    labels = tuple(gpu.label for gpu in machine.gpus)
+    copies, collectives = missing_jobs(machine, machine.gpus, ())
+    assert {(job.group, job.arm, job.operations) for job in collectives} == {
+        (group, arm, (Operation.ALL_REDUCE, Operation.SEND_RECV))
+        for group in (labels[:2], labels)
+        for arm in (Arm.P2P, Arm.STAGED)
+    }
+    pairs = [(src, dst) for src in labels for dst in labels if src != dst]
+    assert {(cell.src, cell.dst) for job in copies for cell in job.cells} >= set(pairs)
+
+    some = [
+        known(Operation.ALL_REDUCE, labels[:2], Arm.P2P),
+        known(Operation.ALL_REDUCE, labels, Arm.P2P),
+        known(Operation.SEND_RECV, labels, Arm.P2P),
+        *(known(Operation.COPY, pair, arm) for pair in pairs[1:] for arm in (Arm.P2P, Arm.STAGED)),
+    ]
+    copies, collectives = missing_jobs(machine, machine.gpus, some)
+    assert {job.group: job.operations for job in collectives if job.arm is Arm.P2P} == {
+        labels[:2]: (Operation.SEND_RECV,)
+    }
+    assert len([job for job in collectives if job.arm is Arm.STAGED]) == 2
+    between = {(cell.src, cell.dst) for job in copies for cell in job.cells} & set(pairs)
+    assert between == {pairs[0]}
+
+    every = [
+        *some,
+        known(Operation.SEND_RECV, labels[:2], Arm.P2P),
+        *(known(Operation.COPY, pairs[0], arm) for arm in (Arm.P2P, Arm.STAGED)),
+        *(
+            known(operation, group, Arm.STAGED)
+            for operation in (Operation.ALL_REDUCE, Operation.SEND_RECV)
+            for group in (labels[:2], labels)
+        ),
+    ]
+    assert missing_jobs(machine, machine.gpus, every) == ((), ())

@@ -36,18 +36,19 @@ from linkbound.serve import VLLM
 from linkbound.splits.types import Crossing, Split
 from linkbound.study.commands import vllm_command
 from linkbound.study.faults import read_findings
+from linkbound.study.latest import latest, latest_forecasts
+from linkbound.study.markers import Stage
 from linkbound.study.reading import (
     MachineRead,
+    MapRead,
     convert,
     read_access,
     read_calibration,
     read_curves,
     read_fit,
     read_fits,
-    read_forecasts,
     read_latencies,
     read_machine_record,
-    read_maps,
     read_priced_curves,
     read_rates,
     read_shape,
@@ -93,7 +94,8 @@ def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> R
         loads=shown,
         maps=tuple(
             MapShown(plan=found.plan, cells=found.cells, record_ids=(record.id,))
-            for record, found in read_maps(study, **scope)
+            for record in latest(study, "predict.map", **scope)
+            for found in (convert(record, "map", MapRead),)
         ),
         score=convert(scores[-1], "score", Score) if scores else None,
         score_record_ids=tuple(record.id for record in scores[-1:]),
@@ -145,7 +147,7 @@ def _splits(study: Study, scope: dict[str, Any], loads: tuple[Load, ...]) -> tup
 
 def _load(study: Study, load: Load, scope: dict[str, Any]) -> LoadShown:
     subject = {**scope, **msgspec.to_builtins(load)}
-    calls = read_forecasts(study, **subject)
+    calls = latest_forecasts(study, **subject)
     record, verdict = read_verdicts(study, **subject)[-1]
     return LoadShown(
         load=load,
@@ -199,13 +201,15 @@ def _not_known(study: Study, held: MachineRead) -> tuple[str, ...]:
     ]
     skipped = [
         record.outcome.reason.text
-        for record in study.find("predict.call", machine=held.name)
+        for record in latest(study, "predict.call", machine=held.name)
         if isinstance(record.outcome, Skipped)
     ]
+    # A later run may have measured what an earlier one could not.
+    measured = study.find("study.stage", stage=Stage.LINKS.value, machine=held.name)
     unmeasured = [
         record.outcome.reason.text
         for record in study.find("links.skipped", machine=held.name)
-        if isinstance(record.outcome, Skipped)
+        if isinstance(record.outcome, Skipped) and not measured
     ]
     return tuple(dict.fromkeys((*held.machine.notes, *unmeasured, *waived, *skipped, *unread)))
 

@@ -84,10 +84,12 @@ def run_stages(
         progress(stage, held)
         if not held:
             if stage in _MACHINE_STAGES:
-                _MACHINE_STAGES[stage](study, asked.sources)
+                final = _MACHINE_STAGES[stage](study, asked.sources)
             else:
                 _MODEL_STAGES[stage](study, asked)
-            mark(study, key)
+                final = stage not in _ON_LINKS or _has_links(study, asked.sources)
+            if final:
+                mark(study, key)
         if stage is until:
             break
 
@@ -96,9 +98,13 @@ def run_machine_stages(study: Study, sources: Sources) -> None:
     """Run the stages that need no model: what is wired, its links, its engine runs."""
     for stage, run in _MACHINE_STAGES.items():
         key = machine_key(stage, sources)
-        if not is_held(study, key):
-            run(study, sources)
+        if not is_held(study, key) and run(study, sources):
             mark(study, key)
+
+
+def _has_links(study: Study, sources: Sources) -> bool:
+    """Whether the links stage is complete: what rests on links is made again once it is."""
+    return is_held(study, machine_key(Stage.LINKS, sources))
 
 
 def _key(stage: Stage, asked: Request) -> StageKey:
@@ -118,14 +124,14 @@ def _key(stage: Stage, asked: Request) -> StageKey:
     )
 
 
-def _topology(study: Study, sources: Sources) -> None:
+def _topology(study: Study, sources: Sources) -> bool:
     import_topology(study, sources)
+    return True
 
 
-def _links(study: Study, sources: Sources) -> None:
+def _links(study: Study, sources: Sources) -> bool:
     import_links(study, sources, _machine_id(study, sources.name))
-    if sources.live is not None:
-        measure_links(study, sources)
+    return sources.live is None or measure_links(study, sources)
 
 
 def _model(study: Study, asked: Request) -> None:
@@ -182,7 +188,7 @@ def _splits(study: Study, asked: Request) -> None:
     study.append_many(records)
 
 
-def _serve(study: Study, sources: Sources) -> None:
+def _serve(study: Study, sources: Sources) -> bool:
     """Engine runs of this machine, or of the recorded one that stands in for it."""
     import_runs(study, sources, _machine_id(study, sources.name))
     if sources.runs is None and sources.engine_from is not None:
@@ -191,6 +197,7 @@ def _serve(study: Study, sources: Sources) -> None:
         machine_id = _machine_id(study, other.name)
         import_links(study, other, machine_id)
         import_runs(study, other, machine_id)
+    return True
 
 
 def _predict(study: Study, asked: Request) -> None:
@@ -206,11 +213,13 @@ def _machine_id(study: Study, name: str) -> str:
     return read_machine_record(study, name).fingerprint.id
 
 
-_MACHINE_STAGES: Mapping[Stage, Callable[[Study, Sources], None]] = {
+_ON_LINKS = frozenset({Stage.PREDICT, Stage.VERDICT})
+_MACHINE_STAGES: Mapping[Stage, Callable[[Study, Sources], bool]] = {
     Stage.TOPOLOGY: _topology,
     Stage.LINKS: _links,
     Stage.SERVE: _serve,
 }
+"""Each says whether it is complete; one that is not runs again next time."""
 _MODEL_STAGES: Mapping[Stage, Callable[[Study, Request], None]] = {
     Stage.MODEL: _model,
     Stage.SPLITS: _splits,

@@ -14,13 +14,13 @@ from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast
 from linkbound.splits.types import Fit
 from linkbound.study.faults import read_findings
+from linkbound.study.latest import latest, latest_forecasts
 from linkbound.study.plans import plans_of
 from linkbound.study.predicting import engine_for
 from linkbound.study.reading import (
     MachineRead,
     read_access,
     read_fits,
-    read_forecasts,
     read_machine_record,
     read_shape,
 )
@@ -40,7 +40,7 @@ def judge_all(
     engine = engine_for(study, machine, read_shape(study, model)[1])
     for load in loads:
         subject = {"machine": machine, "model": model, **msgspec.to_builtins(load)}
-        calls = read_forecasts(study, **subject)
+        calls = latest_forecasts(study, **subject)
         fits = read_fits(study, **subject)
         case = Case(
             load=load,
@@ -92,7 +92,7 @@ def _unpriced(
                 record_ids=(record.id,),
             ),
         )
-        for record in study.find("predict.call", **subject)
+        for record in latest(study, "predict.call", **subject)
         if isinstance(record.outcome, Skipped)
     )
 

@@ -31,6 +31,10 @@ QUICK_SIZES = (8 * 1024, 1024**2, 64 * 1024**2)
 """A decode step's message, the bend of the curve, a prompt's message."""
 
 
+QUICK_OPERATIONS = (Operation.ALL_REDUCE, Operation.SEND_RECV)
+"""What splits by tensors and by stages wait for."""
+
+
 class Watch(Protocol):
     """Who is told how far it is, and marks rows that others disturbed."""
 
@@ -63,10 +67,10 @@ def collective_jobs(
     if asked.quick:
         return plan_collectives(
             machine,
-            groups[-1:],
+            groups,
             QUICK_ARMS,
             QUICK_SIZES,
-            operations=(Operation.ALL_REDUCE,),
+            operations=QUICK_OPERATIONS,
             families=(Family.NCCL,),
             control=False,
         )
