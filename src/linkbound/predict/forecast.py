@@ -25,7 +25,7 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
     """Predicted times of one call with the whole load at once. Raises NoForecast."""
     share = replica_load(load, plan.split)
     error = engine.model_error(plan.split)
-    slowest = max(engine.replicas(plan), key=lambda one: _replica_cost(engine, one, share).seconds)
+    slowest = slowest_replica(engine, plan, share)
     prefill = _replica_cost(engine, slowest, _one_token(share))
     total = _replica_cost(engine, slowest, share)
     latency = total.estimate(error)
@@ -80,8 +80,26 @@ def call_cost(engine: Engine, plan: Plan, load: Load) -> Cost:
 
     Raises NoForecast.
     """
-    costs = (_replica_cost(engine, one, load) for one in engine.replicas(plan))
-    return max(costs, key=lambda cost: cost.seconds)
+    return _replica_cost(engine, slowest_replica(engine, plan, load), load)
+
+
+def slowest_replica(engine: Engine, plan: Plan, load: Load) -> Plan:
+    """The replica whose links take longest over the call: what they compute is the same."""
+    replicas = engine.replicas(plan)
+    if len(replicas) == 1:
+        return replicas[0]
+    return max(replicas, key=lambda one: _link_s(engine, engine.prices(one), load))
+
+
+def _link_s(engine: Engine, prices: PlanPrices, load: Load) -> float:
+    total = 0.0
+    for step in sampled_schedule(load, engine.rules):
+        phase, tokens = phase_of(step), padded_tokens(step.tokens, engine.rules)
+        for _, inside, stages in prices.alike(phase, tokens):
+            total += 0.0 if inside is None else inside.time.value * stages * step.count
+        between = None if prices.stages == 1 else prices.between(phase, tokens)
+        total += 0.0 if between is None else between.time.value * step.count
+    return total
 
 
 def _replica_cost(engine: Engine, plan: Plan, load: Load) -> Cost:
