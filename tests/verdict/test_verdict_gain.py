@@ -210,6 +210,11 @@ def test_both_figures_are_of_one_pair_and_only_small_copies_are_small() -> None:
     assert found.code == "link-gains-latency"
     assert [figure.value for figure in found.figures] == pytest.approx([10e9, 9.5e9, 2e-6, 12e-6])
     assert found.text.endswith("the issue interval of small copies falls from 12.0 us to 2.00 us.")
+    own = [msgspec.structs.replace(curve, record_ids=(f"c{n}",)) for n, curve in enumerate(large)]
+    told = link_gain(labels[:2], (), times[:2], own, ("latencies",))
+    assert told is not None
+    assert told.record_ids == ("c0", "c1", "latencies")
+    assert [one.record_ids for one in told.figures] == [("c0", "c1")] * 2 + [("latencies",)] * 2
     # A copy of 256 MiB is no small one.
     assert link_gain(labels, rates, (), large) is None
 

@@ -102,7 +102,6 @@ def _link_reason(study: Study, held: MachineRead, engine: Engine) -> Reason | No
     book = engine.book
     copies = [one for one in book.curves if one.key.operation is Operation.COPY]
     ids = [one.id for kind in _RATE_KINDS for one in study.find(kind, machine=held.name)]
-    ids += [one for curve in copies for one in curve.record_ids]
     return link_gain(
         tuple(gpu.label for gpu in held.machine.gpus if gpu.label not in excluded),
         book.rates,
