@@ -108,7 +108,7 @@ def _data(report: Report) -> str:
     for name in _ON_THE_PAGE:
         del document[name]
     for load in document["loads"]:
-        del load["forecasts"]
+        del load["forecasts"], load["verdict"]["reasons"], load["verdict"]["plans"]
     exact = json.dumps(document, allow_nan=False)
     short = json.loads(exact, parse_float=lambda digits: float(f"{float(digits):.6g}"))
     text = json.dumps(short, separators=(",", ":")).replace("<", "\\u003c")
