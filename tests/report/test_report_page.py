@@ -20,9 +20,9 @@ from linkbound.report.types import Report
 from linkbound.report.words import leading_reasons
 
 SECTIONS = (
-    "verdict", "machine", "matrices", "curves", "plans", "comparisons", "steps", "map", "memory",
-    "crossings", "score", "break-even", "findings", "not-known", "would-change", "commands",
-    "constants", "evidence", "environment", "cautions",
+    "verdict", "machine", "plans", "comparisons", "steps", "map", "memory", "crossings",
+    "matrices", "curves", "score", "break-even", "findings", "not-known", "would-change",
+    "commands", "constants", "evidence", "environment", "cautions",
 )  # fmt: skip
 NASTY = "</script><script>alert(1)</script>\"'&\x1b[31m\u202e"
 VOID = {"meta", "rect", "line", "circle", "path", "polyline", "polygon", "br"}

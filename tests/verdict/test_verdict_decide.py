@@ -175,7 +175,8 @@ def test_a_gain_around_the_line_names_what_would_settle_it() -> None:
     assert codes(found, TP2, Arm.P2P) == ["within-error"]
     assert found.answer is UNDECIDED
     assert found.would_change == (
-        "A measured gain of tp2, p2p over one GPU outside 1.04-1.08x settles it.",
+        "A measured gain of tp2, p2p over one GPU settles it whose interval lies above 1.05x, "
+        "or below.",
     )
     (wanted,) = found.measurements
     assert wanted.what.startswith("One run each of tp2, p2p and one GPU")

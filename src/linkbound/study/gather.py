@@ -188,6 +188,11 @@ def _findings(held: MachineRead, excluded: Any) -> tuple[Finding, ...]:
     return tuple(found)
 
 
+def _unknown(notes: tuple[str, ...]) -> list[str]:
+    """Notes on what a source leaves open; NCCL's own graphs are choices of NCCL, not gaps."""
+    return [note for note in notes if not note.startswith("Graph ")]
+
+
 def _not_known(study: Study, held: MachineRead) -> tuple[str, ...]:
     unread = [
         record.outcome.reason.text
@@ -211,7 +216,9 @@ def _not_known(study: Study, held: MachineRead) -> tuple[str, ...]:
         for record in study.find("links.skipped", machine=held.name)
         if isinstance(record.outcome, Skipped) and not measured
     ]
-    return tuple(dict.fromkeys((*held.machine.notes, *unmeasured, *waived, *skipped, *unread)))
+    return tuple(
+        dict.fromkeys((*_unknown(held.machine.notes), *unmeasured, *waived, *skipped, *unread))
+    )
 
 
 def _commands(held: MachineRead, shown: tuple[LoadShown, ...]) -> tuple[str, ...]:

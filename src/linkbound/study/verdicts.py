@@ -44,7 +44,10 @@ def judge_all(
         fits = read_fits(study, **subject)
         case = Case(
             load=load,
-            forecasts=tuple(found for _, found in calls),
+            # A reason cites the call that holds its figures; the call leads on to the constants.
+            forecasts=tuple(
+                msgspec.structs.replace(found, record_ids=(record.id,)) for record, found in calls
+            ),
             fits=tuple(fit for _, fit in fits),
             gain_error=engine.calibration.gain_error,
             min_gain=min_gain,

@@ -8,7 +8,7 @@ from linkbound.evidence.types import Finding
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
 from linkbound.predict.types import Forecast, Plan
-from linkbound.splits.types import Fit, Placement
+from linkbound.splits.types import Fit, Placement, Split
 from linkbound.values import Value
 from linkbound.verdict import words
 from linkbound.verdict.compare import MIN_GAIN, answer
@@ -144,8 +144,8 @@ def _baselines(forecast: Forecast, case: Case) -> list[tuple[Aim, Forecast]]:
     replicas = [
         one
         for one in same_arm
-        if one.plan.split.replicas > mine.split.replicas
-        and one.plan.split.ep == 1
+        if one.plan.split.ep == 1
+        and _independence(one.plan.split) > _independence(mine.split)
         and one.plan.split.gpus == mine.split.gpus
         and one.plan.split.replicas <= case.load.concurrency
     ]
@@ -155,6 +155,11 @@ def _baselines(forecast: Forecast, case: Case) -> list[tuple[Aim, Forecast]]:
     if replicas:
         found.append((Aim.THROUGHPUT, min(replicas, key=_time)))
     return found
+
+
+def _independence(split: Split) -> int:
+    """Copies of the model that wait for nobody; copies that share experts wait for each other."""
+    return split.replicas if split.ep <= split.tp else 1
 
 
 def _time(forecast: Forecast) -> float:
@@ -251,7 +256,7 @@ def _open_comparisons(plans: tuple[PlanVerdict, ...]) -> list[Comparison]:
 
 def _would_change(case: Case, plans: tuple[PlanVerdict, ...]) -> tuple[str, ...]:
     settled = [
-        words.outside_text(one, one.gain)
+        words.settling_text(one, case.min_gain)
         for one in _open_comparisons(plans)
         if one.gain is not None
     ]

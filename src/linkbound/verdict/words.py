@@ -134,11 +134,11 @@ def link_reason(direct: Forecast, staged: Forecast, gain: Estimate, min_gain: fl
     )
 
 
-def outside_text(comparison: Comparison, gain: Estimate) -> str:
-    """Which measured ratio would turn an open comparison."""
+def settling_text(comparison: Comparison, min_gain: float) -> str:
+    """Which measured ratio would close an open comparison."""
     return (
-        f"A measured gain of {comparison.plan.name} over {comparison.baseline.name} "
-        f"outside {gain.low:.2f}-{gain.high:.2f}x settles it."
+        f"A measured gain of {comparison.plan.name} over {comparison.baseline.name} settles it "
+        f"whose interval lies above {1 + min_gain:.2f}x, or below."
     )
 
 
