@@ -13,10 +13,11 @@ import msgspec
 from linkbound.evidence.types import Provenance
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.book import CurveBook
-from linkbound.predict.calibration import Calibration, Constant
+from linkbound.predict.calibration import Calibration, Constant, Seen
 from linkbound.predict.forecast import call_cost, plan_on
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Estimate
+from linkbound.predict.work import rank_work
 from linkbound.serve.types import EngineRun, RunSpec, SchedulerRules
 from linkbound.splits.types import Split
 
@@ -34,7 +35,7 @@ LEAST_GAIN_ERROR = 0.04
 _NAMES = tuple(
     name
     for name in Calibration.__struct_fields__
-    if name not in ("model_error", "gain_error", "record_ids")
+    if name not in ("model_error", "gain_error", "seen", "record_ids")
 )
 
 
@@ -71,6 +72,16 @@ def calibrate(
         _calibrated(prior, logs, widths, record_ids),
         model_error=max(LEAST_MODEL_ERROR, error),
         gain_error=gain if math.isfinite(gain) else prior.gain_error,
+        seen=_seen(runs, shapes),
+    )
+
+
+def _seen(runs: tuple[EngineRun, ...], shapes: Mapping[str, ModelShape]) -> Seen:
+    sizes = [rank_work(shapes[run.spec.model], split_of(run.spec), 0).matrix_bytes for run in runs]
+    return Seen(
+        least_bytes=min(sizes),
+        most_bytes=max(sizes),
+        longest_tokens=max(run.spec.prompt_tokens + run.spec.output_tokens for run in runs),
     )
 
 

@@ -17,6 +17,16 @@ class Constant(Value, frozen=True, kw_only=True):
         return self.estimate.value
 
 
+class Seen(Value, frozen=True, kw_only=True):
+    """What the calibrating runs cover: outside, a prediction is an extrapolation and says so."""
+
+    least_bytes: float
+    most_bytes: float
+    """`RankWork.matrix_bytes`, fewest and most over the runs."""
+    longest_tokens: int
+    """Prompt and output of a sequence."""
+
+
 class Calibration(Value, frozen=True, kw_only=True):
     """What turns work into time. Times in seconds, rates in bytes or FLOPs a second."""
 
@@ -42,6 +52,8 @@ class Calibration(Value, frozen=True, kw_only=True):
     """Relative half-width that a predicted step keeps even where every term is known."""
     gain_error: float
     """Relative half-width of a ratio of two plans' times: what they share is out of it."""
+    seen: Seen | None = None
+    """None where no run calibrated."""
     record_ids: tuple[str, ...] = ()
 
 

@@ -24,7 +24,7 @@ from linkbound.topology.types import Machine
 def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
     """Predicted times of one call with the whole load at once. Raises NoForecast."""
     share = replica_load(load, plan.split)
-    error = engine.model_error(plan.split)
+    error = engine.model_error(plan.split, share.prompt_tokens + share.output_tokens)
     slowest = slowest_replica(engine, plan, share)
     prefill = _replica_cost(engine, slowest, _one_token(share))
     total = _replica_cost(engine, slowest, share)

@@ -24,6 +24,10 @@ from linkbound.splits.types import Placement, Split
 UNSEEN_MIXTURE = 0.2
 UNSEEN_QUANTISED = 0.2
 UNSEEN_PIPELINE = 0.13
+# Twice what the runs cover is still close to them; beyond, kernels and their efficiency change.
+SEEN_RANGE = 2.0
+UNSEEN_SIZE = 0.08
+UNSEEN_LENGTH = 0.1
 
 
 class Engine:
@@ -90,9 +94,15 @@ class Engine:
             self._calls[key] = work_out()
         return self._calls[key]
 
-    def model_error(self, split: Split) -> float:
-        """Relative half-width of a time: the calibration's, and more for what it never saw."""
-        return math.hypot(self.calibration.model_error, *self._unseen(split))
+    def model_error(self, split: Split, tokens: int = 0) -> float:
+        """Relative half-width of a time: the calibration's, and more for what it never saw.
+
+        `tokens` is the length of a sequence at the end of the call.
+        """
+        seen = self.calibration.seen
+        beyond = seen is not None and tokens > SEEN_RANGE * seen.longest_tokens
+        longer = UNSEEN_LENGTH if beyond else 0.0
+        return math.hypot(self.calibration.model_error, longer, *self._unseen(split))
 
     def unseen_gain_error(self, split: Split) -> float:
         """What a ratio of two plans of this model may miss of it: half is taken as shared."""
@@ -107,6 +117,12 @@ class Engine:
             parts.append(UNSEEN_QUANTISED)
         if split.pp > 1:
             parts.append(UNSEEN_PIPELINE)
+        seen = self.calibration.seen
+        size = self.work.ranks(split)[0].matrix_bytes
+        if seen is not None and not (
+            seen.least_bytes / SEEN_RANGE <= size <= seen.most_bytes * SEEN_RANGE
+        ):
+            parts.append(UNSEEN_SIZE)
         return parts
 
 

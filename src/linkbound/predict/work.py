@@ -5,6 +5,7 @@ distinct experts as model/derive.py has them. Weights are read once a step, cach
 sequence: decoding is bound by the cache, so only prompt chunks count their attention's FLOPs.
 """
 
+import math
 from typing import TypeVar
 
 from linkbound.model.derive import experts_touched, layer_flops
@@ -56,6 +57,12 @@ class RankWork(Value, frozen=True, kw_only=True):
     mixers: tuple[MixerWork, ...]
     experts: tuple[ExpertWork, ...]
     cache: RankCache
+
+    @property
+    def matrix_bytes(self) -> float:
+        """Weights that some step reads: all that the rank holds but the embedding."""
+        routed = math.fsum(one.layers * one.bytes_all for one in self.experts)
+        return self.stream_bytes + self.head_bytes + routed
 
 
 class StepWork(Value, frozen=True, kw_only=True):
