@@ -193,3 +193,11 @@ def test_what_is_not_known_of_every_gpu_binds_nothing(
     assert binding_words(placement) == binding
     assert partition(Split(pp=2, stage_layers=(20, 12))) == {"VLLM_PP_LAYER_PARTITION": "20,12"}
     assert partition(Split(pp=2)) == {}
+
+
+def test_studies_named_after_versions_have_a_page_each(capsys: Any) -> None:
+    for name in ("llama-3.1-8b", "llama-3.1-70b"):
+        words = ["study", "llama-3.1-8b", "--machine", "h200-pair", "-q", "-C", name]
+        assert run([*words, "--concurrency", "1"]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"{name}.html"
+        assert Path(f"{name}.html").is_file()

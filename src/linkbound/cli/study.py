@@ -95,4 +95,5 @@ def _page_beside(file: Path) -> Path:
             why="The page is written beside it, under its name with .html.",
             hint="Write -C NAME.linkbound.",
         )
-    return file.with_suffix(".html")
+    # Not with_suffix: "a-3.1-8b" would lose its "-8b" and share a page with "a-3.1-70b".
+    return file.with_name(file.name.removesuffix(".linkbound") + ".html")

@@ -88,7 +88,7 @@ def _kept(name: str, make: Callable[[], bytes]) -> bytes:
         code = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
         partial.write_bytes(code)
         partial.replace(path)
     except OSError:
