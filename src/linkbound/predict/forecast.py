@@ -191,9 +191,9 @@ def _of_group(step: Step, groups: int) -> Step:
 def _per_token(total: Cost, prefill: Cost, output_tokens: int, error: float) -> Estimate | None:
     if output_tokens < 2:
         return None
-    rest = Cost()
+    rest, of_prefill = Cost(), prefill.parts
     for kind, parts in total.parts.items():
-        first = prefill.parts.get(kind, (0.0, 0.0, 0.0))
+        first = of_prefill.get(kind, (0.0, 0.0, 0.0))
         left = [one - other for one, other in zip(parts, first, strict=True)]
         rest.add(kind, left[0], min(left), max(left))
     whole = rest.estimate(error)
