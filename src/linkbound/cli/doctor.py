@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from linkbound.cli.options import HELP
+from linkbound.cli.options import HELP, keep_option
 from linkbound.doctor import Diagnosis, Symptom, diagnose, diagnose_live
 from linkbound.errors import InputError, NothingToMeasure
 from linkbound.evidence.types import Finding, Level, Severity
@@ -32,7 +32,8 @@ _HEADINGS = {
     help="What you noticed; causes that fit it are then named with the check that shows them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(files: tuple[Path, ...], symptom: str | None, as_json: bool) -> None:
+@keep_option
+def command(files: tuple[Path, ...], symptom: str | None, as_json: bool, path: Path | None) -> None:
     """Say what is wrong between the GPUs, or fine although it looks odd, and what to do.
 
     FILEs are logs and outputs that people post: nvidia-smi, lspci, dmesg, NCCL logs, nccl-tests,
@@ -41,9 +42,10 @@ def command(files: tuple[Path, ...], symptom: str | None, as_json: bool) -> None
     """
     noticed = None if symptom is None else Symptom(symptom)
     if not files:
-        _this_host(noticed, as_json)
+        _this_host(noticed, as_json, path)
         return
-    diagnosis = diagnose([(name, read_file(path)) for name, path in named(files)], noticed)
+    inputs = [(name, read_file(file)) for name, file in named(files)]
+    diagnosis = diagnose(inputs, noticed)
     if not diagnosis.read:
         raise InputError(
             " ".join(unread.reason for unread in diagnosis.unread),
@@ -51,14 +53,28 @@ def command(files: tuple[Path, ...], symptom: str | None, as_json: bool) -> None
             hint="Give outputs of nvidia-smi, lspci, dmesg, NCCL or a bandwidth test, as text.",
         )
     _print(diagnosis, as_json)
+    if path is not None:
+        from linkbound.study.answers import keep_answer, seen_file
+        from linkbound.study.sources import SourceFile
+
+        seen = [seen_file(SourceFile(name=name, data=data)) for name, data in inputs]
+        subject = {"files": [name for name, _ in inputs], "symptom": symptom}
+        keep_answer(path, "doctor", subject, document(diagnosis), seen)
 
 
-def _this_host(symptom: Symptom | None, as_json: bool) -> None:
+def _this_host(symptom: Symptom | None, as_json: bool, path: Path | None) -> None:
     from linkbound.doctor.probe import probe_environment
     from linkbound.topology.probe import probe_machine
 
-    machine = probe_machine()
-    _print(diagnose_live(machine, probe_environment(), symptom), as_json)
+    machine, environment = probe_machine(), probe_environment()
+    diagnosis = diagnose_live(machine, environment, symptom)
+    _print(diagnosis, as_json)
+    if path is not None:
+        from linkbound.study.answers import keep_answer, seen_host
+
+        seen = seen_host(msgspec.to_builtins({"machine": machine, "environment": environment}))
+        subject = {"machine": "this host", "symptom": None if symptom is None else symptom.value}
+        keep_answer(path, "doctor", subject, document(diagnosis), [seen], machine)
     if not machine.gpus:
         raise NothingToMeasure(
             "No GPU was found on this host.",

@@ -1,16 +1,21 @@
 """`linkbound fit`: what each GPU of each split holds, what that leaves, and why not (S3)."""
 
 import json
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from linkbound.cli.options import HELP
+from linkbound.cli.options import HELP, keep_option
 from linkbound.errors import UsageError
 from linkbound.model.types import Load, ModelShape
 from linkbound.splits.types import Fit, RankMemory, Split
 from linkbound.topology.types import Machine
+from linkbound.values import Value
+
+if TYPE_CHECKING:
+    from linkbound.study.sources import Sources
 
 SCHEMA = "linkbound.fit"
 VERSION = 1
@@ -43,6 +48,7 @@ def split_options(function: Callable[..., None]) -> Callable[..., None]:
             help="A key of the model's configuration, replaced; repeat for more.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
+        keep_option,
     )
     for option in reversed(options):
         function = option(function)
@@ -70,6 +76,7 @@ def command(
     split_texts: tuple[str, ...],
     overrides: tuple[str, ...],
     as_json: bool,
+    path: Path | None,
     prompt: int,
     output: int,
     concurrency: int,
@@ -83,17 +90,22 @@ def command(
     from linkbound.splits.fit import fit_machine
 
     shape = read_shape(model, overrides)
-    title, found = read_gpus(gpus, machine)
+    asked = read_gpus(gpus, machine)
+    title, found = asked.title, asked.machine
     exclude = exclude or left_out(found)
     splits = chosen_splits(split_texts, count_left(found, exclude), shape)
     load = Load(prompt_tokens=prompt, output_tokens=output, concurrency=concurrency)
     fits = [fit_machine(shape, split, found, load, excluded=exclude) for split in splits]
+    answer = document(shape, title, found, load, fits)
     if as_json:
-        click.echo(json.dumps(document(shape, title, found, load, fits), indent=2, allow_nan=False))
+        click.echo(json.dumps(answer, indent=2, allow_nan=False))
     else:
         from linkbound.report.fit_text import render_fit
 
         click.echo(render_fit(shape, whose(title), found, load, fits), nl=False)
+    if path is not None:
+        subject = {**answer["load"], "splits": list(split_texts), "excluded": list(exclude)}
+        asked.keep(path, "fit", shape, subject, answer)
 
 
 def read_shape(model: str, overrides: Iterable[str]) -> ModelShape:
@@ -104,20 +116,57 @@ def read_shape(model: str, overrides: Iterable[str]) -> ModelShape:
     return read_model(model, to_overrides(tuple(overrides)))
 
 
-def read_gpus(gpus: str | None, machine: str | None) -> tuple[str, Machine]:
+class AskedMachine(Value, frozen=True, kw_only=True):
+    """The GPUs that a model is to fit, and where they are known from."""
+
+    title: str
+    machine: Machine
+    sources: "Sources | None"
+    """None where nothing but memory was stated."""
+    stated: bool
+    """Whether --gpus set their memory."""
+
+    def keep(
+        self,
+        path: Path,
+        verb: str,
+        shape: ModelShape,
+        subject: Mapping[str, Any],
+        answer: Mapping[str, Any],
+    ) -> None:
+        """Append an answer about these GPUs to the study at `path`."""
+        from linkbound.study.answers import keep_answer, seen_machine, seen_model
+
+        seen = [seen_model(shape)]
+        if self.sources is not None:
+            seen += seen_machine(self.title, self.machine, self.sources)
+        if self.stated:
+            seen += seen_machine(self.title, self.machine, None)
+        named = {"model": shape.name, "machine": self.title, **subject}
+        keep_answer(path, verb, named, answer, seen, self.machine)
+
+
+def read_gpus(gpus: str | None, machine: str | None) -> AskedMachine:
     """What the machine is called, and its GPUs; with both options memory is what --gpus states."""
     from linkbound.splits.parse_gpus import parse_gpus, state_memories
 
     if gpus is not None and machine is None:
-        return f"stated: {gpus}", parse_gpus(gpus)
+        return AskedMachine(
+            title=f"stated: {gpus}", machine=parse_gpus(gpus), sources=None, stated=True
+        )
     from linkbound.cli.options import read_machine_sources
     from linkbound.study.machines import load_machine
 
     sources = read_machine_sources(machine)
     found = load_machine(sources)
     if gpus is None:
-        return sources.name, found
-    return f"{sources.name}, memory stated: {gpus}", state_memories(found, gpus)
+        return AskedMachine(title=sources.name, machine=found, sources=sources, stated=False)
+    return AskedMachine(
+        title=f"{sources.name}, memory stated: {gpus}",
+        machine=state_memories(found, gpus),
+        sources=sources,
+        stated=True,
+    )
 
 
 def whose(title: str) -> str:

@@ -29,6 +29,14 @@ override_option: Decorator = click.option(
     help="Set a key of the model's config; repeatable.",
 )
 
+keep_option: Decorator = click.option(
+    "-C",
+    "--study",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Keep the answer, and what it rests on, in this study.",
+)
+
 
 def load_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--prompt, --output, --concurrency."""

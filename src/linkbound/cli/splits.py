@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -55,6 +56,7 @@ def command(
     split_texts: tuple[str, ...],
     overrides: tuple[str, ...],
     as_json: bool,
+    path: Path | None,
     prompt: int,
     concurrency: int,
     dispatch: str | None,
@@ -65,7 +67,8 @@ def command(
     A prefill step takes the prompt of one sequence, a decode step one token of each sequence.
     """
     shape = read_shape(model, overrides)
-    title, found = read_gpus(gpus, machine)
+    asked = read_gpus(gpus, machine)
+    title, found = asked.title, asked.machine
     splits = chosen_splits(split_texts, count_left(found, ()), shape)
     steps = (
         Step(phase=Phase.PREFILL, tokens=prompt, sequences=1),
@@ -74,12 +77,22 @@ def command(
     listings = [
         list_crossings(shape, _dispatched(split, dispatch), steps, logits) for split in splits
     ]
+    answer = document(shape, title, found, listings)
     if as_json:
-        click.echo(json.dumps(document(shape, title, found, listings), indent=2, allow_nan=False))
+        click.echo(json.dumps(answer, indent=2, allow_nan=False))
     else:
         from linkbound.report.crossings_text import render_crossings
 
         click.echo(render_crossings(shape, whose(title), found, listings), nl=False)
+    if path is not None:
+        subject = {
+            "splits": list(split_texts),
+            "prompt_tokens": prompt,
+            "concurrency": concurrency,
+            "dispatch": dispatch,
+            "logits": logits,
+        }
+        asked.keep(path, "splits", shape, subject, answer)
 
 
 def _dispatched(split: Split, dispatch: str | None) -> Split:

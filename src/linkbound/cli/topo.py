@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from linkbound.cli.options import HELP, write_text
+from linkbound.cli.options import HELP, keep_option, write_text
 from linkbound.errors import InputError, NothingToMeasure, UsageError
 from linkbound.topology import Machine, NicPath, PairPath, merge, read_machine
 from linkbound.topology.sniff import MAX_FILE_BYTES
@@ -28,8 +28,14 @@ VERSION = 1
     "-o", "output", type=click.Path(path_type=Path), help="Draw the machine into FILE.svg."
 )
 @click.option("--force", is_flag=True, help="Overwrite the file that -o names.")
+@keep_option
 def command(
-    files: tuple[Path, ...], machine: str | None, as_json: bool, output: Path | None, force: bool
+    files: tuple[Path, ...],
+    machine: str | None,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+    path: Path | None,
 ) -> None:
     """Show what is wired here, or in FILEs of one machine.
 
@@ -57,12 +63,25 @@ def command(
         if machine or files:
             click.echo(f"Not this host: {machine or ', '.join(path.name for path in files)}")
         click.echo(render_topology_text(found), nl=False)
+    if path is not None:
+        _keep(path, files, machine, found)
     if not (files or machine) and not found.gpus:
         raise NothingToMeasure(
             "No GPU was found on this host.",
             why="What could be seen of it is printed.",
             hint="Give files of another machine, or --machine h200-pair.",
         )
+
+
+def _keep(path: Path, files: tuple[Path, ...], machine: str | None, found: Machine) -> None:
+    from linkbound.study.answers import keep_answer, seen_host, seen_machine
+    from linkbound.study.sources import read_sources
+
+    names = [machine] if machine else [str(file) for file in files]
+    seen = [one for name in names for one in seen_machine(name, found, read_sources(name))]
+    seen += [] if names else [seen_host({"machine": msgspec.to_builtins(found)})]
+    subject = {"machine": names or ["this host"]}
+    keep_answer(path, "topo", subject, document(found, bool(names)), seen, found)
 
 
 def probed() -> Machine:
