@@ -75,8 +75,10 @@ def format_time(seconds: float) -> str:
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """GB/s (1e9), two decimals below 100."""
+    """GB/s (1e9), two decimals below 100; below 0.1 two digits, since no rate may read as none."""
     rate = bytes_per_s / 1e9
+    if 0 < abs(rate) < 0.1:
+        return f"{rate:.{1 - math.floor(math.log10(abs(rate)))}f} GB/s"
     return f"{rate:,.2f} GB/s" if abs(rate) < 100 else f"{rate:,.0f} GB/s"
 
 

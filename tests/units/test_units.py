@@ -87,6 +87,10 @@ def test_times(seconds: float, text: str) -> None:
 def test_rates_and_capacities() -> None:
     assert format_rate(38.13e9) == "38.13 GB/s"
     assert format_rate(395.6e9) == "396 GB/s"
+    assert format_rate(0.0) == "0.00 GB/s"
+    assert format_rate(0.1e9) == "0.10 GB/s"
+    assert format_rate(3.27e6) == "0.0033 GB/s"
+    assert format_rate(410e3) == "0.00041 GB/s"
     assert format_capacity(150_754_820_096) == "140.40 GiB"
     assert format_size(8192) == "8 KiB"
     assert format_size(1500) == "1,500 B"
