@@ -65,6 +65,18 @@ def test_what_was_stated_is_no_measurement() -> None:
         assert answer.subject["splits"] == ["tp2"]
 
 
+def test_a_file_is_read_and_kept_also_under_a_recorded_name(capsys: Any) -> None:
+    mine = Path("5060ti-pair")
+    mine.mkdir()
+    (mine / "topo.txt").write_bytes(Path(TOPO).read_bytes())
+    assert run(["topo", "5060ti-pair", "-C", "a.linkbound"]) == 0
+    assert "NV18" in capsys.readouterr().out
+    with Study.open("a.linkbound") as study:
+        (answer,) = study.find("topo.answer")
+        (parent,) = answer.parents
+        assert study.get(parent).subject["name"] == "topo.txt"
+
+
 def test_memory_that_a_manifest_states_is_a_source() -> None:
     assert run(["topo", "--machine", "5060ti-pair", "-C", "a.linkbound"]) == 0
     with Study.open("a.linkbound") as study:

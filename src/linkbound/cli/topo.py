@@ -77,11 +77,12 @@ def _keep(path: Path, files: tuple[Path, ...], machine: str | None, found: Machi
     from linkbound.study.answers import keep_answer, seen_host, seen_machine
     from linkbound.study.sources import read_sources
 
-    names = [machine] if machine else [str(file) for file in files]
-    seen = [one for name in names for one in seen_machine(name, found, read_sources(name))]
-    seen += [] if names else [seen_host({"machine": msgspec.to_builtins(found)})]
-    subject = {"machine": names or ["this host"]}
-    keep_answer(path, "topo", subject, document(found, bool(names)), seen, found)
+    paths = [machine] if machine else [_as_path(file) for file in files]
+    seen = [one for name in paths for one in seen_machine(name, found, read_sources(name))]
+    seen += [] if paths else [seen_host({"machine": msgspec.to_builtins(found)})]
+    named = [machine] if machine else [str(file) for file in files]
+    subject = {"machine": named or ["this host"]}
+    keep_answer(path, "topo", subject, document(found, bool(paths)), seen, found)
 
 
 def probed() -> Machine:
@@ -103,10 +104,15 @@ def read_paths(paths: tuple[Path, ...]) -> Machine:
     """All files as one machine: each must show some of it; a folder is read as a machine."""
     return merge(
         [
-            read_machine_named(str(path)) if path.is_dir() else read_file(path, path.name)
+            read_machine_named(_as_path(path)) if path.is_dir() else read_file(path, path.name)
             for path in paths
         ]
     )
+
+
+def _as_path(path: Path) -> str:
+    """A FILE argument is a path also where a recorded machine has that name."""
+    return str(path.resolve())
 
 
 def check_output(output: Path | None, force: bool) -> None:
