@@ -77,6 +77,17 @@ def test_a_file_is_read_and_kept_also_under_a_recorded_name(capsys: Any) -> None
         assert study.get(parent).subject["name"] == "topo.txt"
 
 
+def test_an_input_that_was_not_read_is_no_source() -> None:
+    Path("huge.txt").write_bytes(b"x" * (64 * 1024**2 + 100))
+    assert run(["doctor", TOPO, "huge.txt", "-C", "a.linkbound"]) == 0
+    with Study.open("a.linkbound") as study:
+        (answer,) = study.find("doctor.answer")
+        names = [study.get(parent).subject["name"] for parent in answer.parents]
+        assert names == ["topo-m.txt"]
+        assert isinstance(answer.outcome, Derived)
+        assert [one["name"] for one in answer.outcome.values["unread"]] == ["huge.txt"]
+
+
 def test_memory_that_a_manifest_states_is_a_source() -> None:
     assert run(["topo", "--machine", "5060ti-pair", "-C", "a.linkbound"]) == 0
     with Study.open("a.linkbound") as study:

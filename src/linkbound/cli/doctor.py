@@ -57,7 +57,11 @@ def command(files: tuple[Path, ...], symptom: str | None, as_json: bool, path: P
         from linkbound.study.answers import keep_answer, seen_file
         from linkbound.study.sources import SourceFile
 
-        seen = [seen_file(SourceFile(name=name, data=data)) for name, data in inputs]
+        # An input that was too large is here cut off: no source, and the answer says why.
+        read = {one.name for one in diagnosis.read}
+        seen = [
+            seen_file(SourceFile(name=name, data=data)) for name, data in inputs if name in read
+        ]
         subject = {"files": [name for name, _ in inputs], "symptom": symptom}
         keep_answer(path, "doctor", subject, document(diagnosis), seen)
 
