@@ -212,6 +212,29 @@ def test_predicted_curves_are_dashed_and_have_no_marks() -> None:
     assert "<rect" not in drawn
 
 
+def test_a_band_that_its_line_hides_is_not_drawn() -> None:
+    report = sample_report()
+    first = report.curves[0]
+    points = first.curve.points
+
+    def drawn(share: float) -> str:
+        moved = tuple(
+            msgspec.structs.replace(
+                one, low_s=one.time_s * (1 - share), high_s=one.time_s * (1 + share)
+            )
+            for one in points
+        )
+        curve = msgspec.structs.replace(first.curve, points=moved)
+        shown = msgspec.structs.replace(first, curve=curve)
+        return links.curves(
+            msgspec.structs.replace(report, curves=(shown,)),
+            Citations(one.id for one in report.evidence),
+        )
+
+    assert "<polygon" in drawn(0.3)
+    assert "<polygon" not in drawn(0.001)
+
+
 def test_arms_of_an_operation_share_one_plot(page: str) -> None:
     figures = re.findall(r"<figure>.*?</figure>", page, re.DOTALL)
     reduce = next(one for one in figures if ">all reduce, GPU0 -&gt; GPU1<" in one)

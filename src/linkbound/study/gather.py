@@ -231,12 +231,16 @@ def _evidence(record: Record) -> Evidence:
     return Evidence(
         id=record.id,
         kind=record.kind,
-        subject={name: str(value) for name, value in record.subject.items()},
+        subject={name: _word(value) for name, value in record.subject.items() if value is not None},
         outcome=type(record.outcome).__name__.lower(),
         method=record.method,
         summary=_summary(record),
         parents=record.parents,
     )
+
+
+def _word(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _summary(record: Record) -> str:

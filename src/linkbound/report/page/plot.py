@@ -1,7 +1,7 @@
 """Plots as our own SVG: curves on log axes, ranges on one scale, stacked bars (E2, E3).
 
-Coordinates have one decimal, so that equal input gives equal bytes. What was not measured is dashed
-or hatched; colour never stands alone: series have markers, bars have hatches and numbers.
+Coordinates have at most one decimal, so that equal input gives equal bytes. What was not measured
+is dashed or hatched; colour never stands alone: series have markers, bars have hatches and numbers.
 """
 
 import math
@@ -18,6 +18,8 @@ CHAR = 6.6
 """Pixels of a character at 12 px, an upper estimate."""
 # Below this width a number would run out of its segment: it stays in the title.
 LEAST_LABEL = 34
+# An interval that is nowhere as high as its line is hidden by it.
+LEAST_BAND = 2.0
 MARKERS = ("circle", "square", "triangle", "diamond")
 
 
@@ -105,19 +107,28 @@ def _grid(
     ticks: tuple[Callable[[float], str], Callable[[float], str]],
     powers_of_two: bool,
 ) -> list[str]:
-    found = []
+    rules, words = [], []
     bottom, right = LINE_HEIGHT - BOTTOM, LINE_WIDTH - RIGHT
     for value in _thinned(_powers(x, 2 if powers_of_two else 10), 7):
         at = _x(x, value)
-        found.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{bottom}"/>')
-        found.append(label(at, bottom + 16, ticks[0](value), "c"))
+        rules.append(f"M{_at(at)} {TOP}V{bottom}")
+        words.append(label(at, bottom + 16, ticks[0](value), "c"))
     for value in _thinned(_powers(y, 10), 7):
         at = _y(y, value)
-        found.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        found.append(label(LEFT - 6, at + 4, ticks[1](value), "e"))
-    found.append(label((LEFT + right) / 2, LINE_HEIGHT - 6, x.name, "c dim"))
-    found.append(label(4, 14, y.name, "dim"))
-    return found
+        rules.append(f"M{LEFT} {_at(at)}H{right}")
+        words.append(label(LEFT - 6, at + 4, ticks[1](value), "e"))
+    words.append(label((LEFT + right) / 2, LINE_HEIGHT - 6, x.name, "c dim"))
+    words.append(label(4, 14, y.name, "dim"))
+    return [_rules(rules), *words]
+
+
+def _rules(strokes: list[str]) -> str:
+    return f'<path class="grid" d="{"".join(strokes)}"/>'
+
+
+def _at(value: float) -> str:
+    """A coordinate: one decimal, none where it is zero."""
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def _powers(axis: Axis, base: int) -> list[float]:
@@ -145,11 +156,11 @@ def _series(series: Series, x: Axis, y: Axis) -> list[str]:
         for one in series.points
         if one.low is not None and one.high is not None
     ]
-    if len(band) > 1:
-        upper = " ".join(f"{at:.1f},{high:.1f}" for at, _, high in band)
-        lower = " ".join(f"{at:.1f},{low:.1f}" for at, low, _ in reversed(band))
+    if len(band) > 1 and any(low - high >= LEAST_BAND for _, low, high in band):
+        upper = " ".join(f"{_at(at)},{_at(high)}" for at, _, high in band)
+        lower = " ".join(f"{_at(at)},{_at(low)}" for at, low, _ in reversed(band))
         found.append(f'<polygon class="band {series.look}" points="{upper} {lower}"/>')
-    path = " ".join(f"{_x(x, one.x):.1f},{_y(y, one.y):.1f}" for one in series.points)
+    path = " ".join(f"{_at(_x(x, one.x))},{_at(_y(y, one.y))}" for one in series.points)
     dashed = " dashed" if series.dashed else ""
     found.append(f'<polyline class="curve {series.look}{dashed}" points="{path}"/>')
     if not series.dashed:
@@ -165,13 +176,13 @@ def marker(shape: str, x: float, y: float, title: str = "") -> str:
     named = f"<title>{esc(title)}</title>" if title else ""
     match shape:
         case "square":
-            form = f'rect x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6"'
+            form = f'path d="M{_at(x - 3)} {_at(y - 3)}h6v6h-6z"'
         case "triangle":
-            form = f'path d="M{x:.1f} {y - 4:.1f}l4 7h-8z"'
+            form = f'path d="M{_at(x)} {_at(y - 4)}l4 7h-8z"'
         case "diamond":
-            form = f'path d="M{x:.1f} {y - 4:.1f}l4 4-4 4-4-4z"'
+            form = f'path d="M{_at(x)} {_at(y - 4)}l4 4-4 4-4-4z"'
         case _:
-            form = f'circle cx="{x:.1f}" cy="{y:.1f}" r="3"'
+            form = f'circle cx="{_at(x)}" cy="{_at(y)}"'
     return f"<{form}>{named}</{form.split(' ')[0]}>"
 
 
@@ -188,17 +199,17 @@ def ranges(
         body += [
             label(BAR_LEFT - 10, y + 4, _row_name(one.name), "e"),
             f"<g><title>{esc(one.name)}: {esc(one.label)}</title>"
-            f'<rect class="reach {one.look}" x="{low:.1f}" y="{y - 7:.1f}" '
-            f'width="{max(high - low, 1):.1f}" height="14" rx="2"/>'
-            f'<line class="middle {one.look}" x1="{value:.1f}" x2="{value:.1f}" '
-            f'y1="{y - 9:.1f}" y2="{y + 9:.1f}"/></g>',
+            f'<rect class="reach {one.look}" x="{_at(low)}" y="{_at(y - 7)}" '
+            f'width="{_at(max(high - low, 1))}" height="14" rx="2"/>'
+            f'<line class="middle {one.look}" x1="{_at(value)}" x2="{_at(value)}" '
+            f'y1="{_at(y - 9)}" y2="{_at(y + 9)}"/></g>',
             label(BAR_WIDTH - BAR_RIGHT + 8, y + 4, one.label, "tn"),
         ]
     if baseline is not None:
         at = _bar_x(baseline[0], most)
         body.append(
-            f'<g><title>{esc(baseline[1])}</title><line class="baseline" x1="{at:.1f}" '
-            f'x2="{at:.1f}" y1="{TOP - 6}" y2="{height - BOTTOM + 4}"/></g>'
+            f'<g><title>{esc(baseline[1])}</title><line class="baseline" x1="{_at(at)}" '
+            f'x2="{_at(at)}" y1="{TOP - 6}" y2="{height - BOTTOM + 4}"/></g>'
         )
         body.append(label(at, TOP - 12, baseline[1], "c dim"))
     return svg(title, BAR_WIDTH, height, body)
@@ -217,8 +228,8 @@ def bars(title: str, rows: Sequence[Bar], unit: str) -> str:
         for at, look, title_of in one.marks:
             x = _bar_x(at, most)
             body.append(
-                f'<g><title>{esc(title_of)}</title><line class="{look}" x1="{x:.1f}" '
-                f'x2="{x:.1f}" y1="{y - 4}" y2="{y + 24}"/></g>'
+                f'<g><title>{esc(title_of)}</title><line class="{look}" x1="{_at(x)}" '
+                f'x2="{_at(x)}" y1="{y - 4}" y2="{y + 24}"/></g>'
             )
         body.append(label(BAR_WIDTH - BAR_RIGHT + 8, y + 14, one.label, "tn"))
     return svg(title, BAR_WIDTH, height, body)
@@ -237,8 +248,8 @@ def _segments(bar: Bar, y: float, most: float) -> list[str]:
         left, right = _bar_x(start, most), _bar_x(start + part.value, most)
         start += part.value
         found.append(
-            f'<rect class="part {part.look}" x="{left:.1f}" y="{y:.1f}" '
-            f'width="{right - left:.1f}" height="20"><title>{esc(part.title)}</title></rect>'
+            f'<rect class="part {part.look}" x="{_at(left)}" y="{_at(y)}" '
+            f'width="{_at(right - left)}" height="20"><title>{esc(part.title)}</title></rect>'
         )
         if right - left > max(LEAST_LABEL, len(part.label) * CHAR + 6):
             found.append(label((left + right) / 2, y + 14, part.label, f"c in {part.look}"))
@@ -246,16 +257,13 @@ def _segments(bar: Bar, y: float, most: float) -> list[str]:
 
 
 def _bar_grid(most: float, height: float, unit: str) -> list[str]:
-    found = []
+    rules, words = [], []
     for value in _steps(most):
         at = _bar_x(value, most)
-        found.append(
-            f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" '
-            f'y2="{height - BOTTOM + 4}"/>'
-        )
-        found.append(label(at, height - BOTTOM + 18, f"{value:,.6g}", "c"))
-    found.append(label(BAR_LEFT, height - 4, unit, "dim"))
-    return found
+        rules.append(f"M{_at(at)} {TOP}V{_at(height - BOTTOM + 4)}")
+        words.append(label(at, height - BOTTOM + 18, f"{value:,.6g}", "c"))
+    words.append(label(BAR_LEFT, height - 4, unit, "dim"))
+    return [_rules(rules), *words]
 
 
 def _steps(most: float) -> list[float]:
@@ -273,7 +281,7 @@ def _bar_x(value: float, most: float) -> float:
 def label(x: float, y: float, words: str, look: str = "") -> str:
     """Words at a place; `c` and `e` in the look centre them or end them there."""
     named = f' class="{look}"' if look else ""
-    return f'<text{named} x="{x:.1f}" y="{y:.1f}">{esc(words)}</text>'
+    return f'<text{named} x="{_at(x)}" y="{_at(y)}">{esc(words)}</text>'
 
 
 def svg(title: str, width: float, height: float, body: Sequence[str]) -> str:
