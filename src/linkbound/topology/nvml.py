@@ -10,7 +10,7 @@ from msgspec import structs
 
 from linkbound.topology.identifiers import list_of_cpus, normal_bus_id
 from linkbound.topology.labels import NVSWITCH, derive_pairs
-from linkbound.topology.nvml_ask import Asker, Nvml, NvmlRefused
+from linkbound.topology.nvml_ask import Asker, Nvml, NvmlRefused, field_number
 from linkbound.topology.pci import GT_PER_S_OF_GENERATION, far_end_bus_id, identifying_uuid
 from linkbound.topology.types import (
     Capability,
@@ -57,8 +57,6 @@ _MAX_LINKS = 36
 _REMOTE_IS_SWITCH = 2
 _FIELD_SPEED = 164
 """NVML_FI_DEV_NVLINK_GET_SPEED: MB/s of one direction of the link in the scope."""
-_VALUE_NAMES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Members of nvmlValue_t in the order of nvmlValueType_t."""
 _AFFINITY_WORDS = 64
 _SCOPE_NODE = 0
 _NO_SUCH_LINK = frozenset({"not supported", "invalid argument"})
@@ -194,12 +192,11 @@ def _link_rates(asker: Asker, handle: Any, label: str, count: int) -> dict[int, 
         return {}
     rates = {}
     for index, value in enumerate(values):
-        if value.nvmlReturn != 0 or not 0 <= value.valueType < len(_VALUE_NAMES):
+        megabytes_per_s = field_number(value)
+        if megabytes_per_s is None:
             refusal = f"NVLink speed: return code {value.nvmlReturn}"
             asker.note(refusal, f"{label} link {index}")
-            continue
-        megabytes_per_s = getattr(value.value, _VALUE_NAMES[value.valueType])
-        if megabytes_per_s:
+        elif megabytes_per_s:
             rates[index] = float(megabytes_per_s) * 1e6
     return rates
 

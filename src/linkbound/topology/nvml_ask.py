@@ -2,6 +2,9 @@
 
 from typing import Any, Protocol
 
+_VALUE_NAMES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Members of nvmlValue_t in the order of nvmlValueType_t."""
+
 
 class NvmlRefused(Exception):
     """NVML has no answer: the function and the library's reason."""
@@ -44,3 +47,11 @@ class Asker:
             f"NVML, {refusal} ({', '.join(dict.fromkeys(about))}): left unknown."
             for refusal, about in self.refused.items()
         )
+
+
+def field_number(answer: Any) -> float | None:
+    """The number in one answer of nvmlDeviceGetFieldValues; None where the field was refused."""
+    if answer.nvmlReturn != 0 or not 0 <= answer.valueType < len(_VALUE_NAMES):
+        return None
+    number: float = getattr(answer.value, _VALUE_NAMES[answer.valueType])
+    return number

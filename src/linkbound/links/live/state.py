@@ -4,8 +4,11 @@ NVML makes no CUDA context; what it refuses is left out.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
+
+from linkbound.links.live.nvml_devices import NvmlDevices, Refused
+from linkbound.links.live.ports import NvmlPorts
 
 STATE = "linkbound.links.live.state:open_state"
 # nvml.h: bits of nvmlDeviceGetCurrentClocksEventReasons that slow a GPU down. Left out: idle (1),
@@ -18,12 +21,6 @@ _SLOWING = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
-# nvml.h field ids: NVLink data in KiB, all links of the scope; PCIe bytes.
-_NVLINK_TX, _NVLINK_RX = 138, 139
-_PCIE_TX, _PCIE_RX = 197, 198
-_KIB = 1024
-_VALUE_NAMES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-_MAX_LINKS = 36
 
 
 class State(Protocol):
@@ -58,9 +55,8 @@ class NvmlState:
     """NVML through nvidia-ml-py; every refusal is an absence."""
 
     def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._handles: dict[str, Any] = {}
-        self._ready = self._ask("nvmlInit") is not _REFUSED
+        self._devices = NvmlDevices(nvml)
+        self._ports = NvmlPorts(self._devices)
 
     def slowing(self, uuid: str) -> tuple[str, ...]:
         bits = self._of(uuid, "nvmlDeviceGetCurrentClocksEventReasons")
@@ -69,16 +65,14 @@ class NvmlState:
         return tuple(word for bit, word in _SLOWING.items() if (bits or 0) & bit)
 
     def counters(self, uuid: str) -> Mapping[str, int]:
-        found = {}
-        for name, field in (("nvlink_tx_bytes", _NVLINK_TX), ("nvlink_rx_bytes", _NVLINK_RX)):
-            total = self._nvlink_kib(uuid, field)
-            if total is not None:
-                found[name] = total * _KIB
-        for name, field in (("pcie_tx_bytes", _PCIE_TX), ("pcie_rx_bytes", _PCIE_RX)):
-            values = self._fields(uuid, [field])
-            if values and values[0] is not None:
-                found[name] = values[0]
-        return found
+        ports = self._ports.of(uuid)
+        found = {
+            "nvlink_tx_bytes": ports.nvlink_sent_bytes,
+            "nvlink_rx_bytes": ports.nvlink_received_bytes,
+            "pcie_tx_bytes": ports.pcie_sent_bytes,
+            "pcie_rx_bytes": ports.pcie_received_bytes,
+        }
+        return {name: count for name, count in found.items() if count is not None}
 
     def pcie_bytes_per_s(self, uuid: str) -> Mapping[str, int]:
         found = {}
@@ -107,44 +101,7 @@ class NvmlState:
         }
         return {name: str(value) for name, value in said.items() if value is not None}
 
-    def _nvlink_kib(self, uuid: str, field: int) -> int | None:
-        """Over all links that answer."""
-        links = self._fields(uuid, [(field, link) for link in range(_MAX_LINKS)])
-        counted = [one for one in links if one is not None]
-        return sum(counted) if counted else None
-
-    def _fields(self, uuid: str, wanted: Sequence[Any]) -> list[int | None]:
-        answers = self._of(uuid, "nvmlDeviceGetFieldValues", list(wanted))
-        return [_number(answer) for answer in answers or ()]
-
     def _of(self, uuid: str, function: str, *arguments: Any) -> Any:
         """The answer about one GPU, or None."""
-        if not self._ready:
-            return None
-        if uuid not in self._handles:
-            self._handles[uuid] = self._ask("nvmlDeviceGetHandleByUUID", uuid)
-        handle = self._handles[uuid]
-        answer = _REFUSED if handle is _REFUSED else self._ask(function, handle, *arguments)
-        return None if answer is _REFUSED else answer
-
-    def _ask(self, function: str, *arguments: Any) -> Any:
-        call = getattr(self._nvml, function, None)
-        if call is None:
-            return _REFUSED
-        try:
-            return call(*arguments)
-        except self._nvml.NVMLError:
-            return _REFUSED
-
-
-def _number(answer: Any) -> int | None:
-    if answer.nvmlReturn != 0 or not 0 <= answer.valueType < len(_VALUE_NAMES):
-        return None
-    return int(getattr(answer.value, _VALUE_NAMES[answer.valueType]))
-
-
-class _Refused:
-    """NVML gave no answer: unlike None, which is an answer of some calls."""
-
-
-_REFUSED = _Refused()
+        answer = self._devices.ask(uuid, function, *arguments)
+        return None if isinstance(answer, Refused) else answer
