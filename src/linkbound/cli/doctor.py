@@ -68,15 +68,19 @@ def command(files: tuple[Path, ...], symptom: str | None, as_json: bool, path: P
 
 def _this_host(symptom: Symptom | None, as_json: bool, path: Path | None) -> None:
     from linkbound.doctor.probe import probe_environment
+    from linkbound.doctor.probe_acs import probe_acs
     from linkbound.topology.probe import probe_machine
 
     machine, environment = probe_machine(), probe_environment()
-    diagnosis = diagnose_live(machine, environment, symptom)
+    acs = probe_acs(gpu.bus_id for gpu in machine.gpus if gpu.bus_id)
+    diagnosis = diagnose_live(machine, environment, symptom, acs)
     _print(diagnosis, as_json)
     if path is not None:
         from linkbound.study.answers import keep_answer, seen_host
 
-        seen = seen_host(msgspec.to_builtins({"machine": machine, "environment": environment}))
+        seen = seen_host(
+            msgspec.to_builtins({"machine": machine, "environment": environment, "acs": acs})
+        )
         subject = {"machine": "this host", "symptom": None if symptom is None else symptom.value}
         keep_answer(path, "doctor", subject, document(diagnosis), [seen], machine)
     if not machine.gpus:

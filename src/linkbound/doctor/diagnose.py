@@ -23,6 +23,7 @@ from linkbound.doctor import (
     rules_switches,
     suspicions,
 )
+from linkbound.doctor.probe_acs import AcsReading
 from linkbound.doctor.read_inputs import read_inputs
 from linkbound.doctor.types import (
     Diagnosis,
@@ -124,17 +125,31 @@ def diagnose(inputs: Sequence[tuple[str, bytes]], symptom: Symptom | None = None
 
 
 def diagnose_live(
-    machine: Machine, environment: Environment, symptom: Symptom | None = None
+    machine: Machine,
+    environment: Environment,
+    symptom: Symptom | None = None,
+    acs: AcsReading | None = None,
 ) -> Diagnosis:
-    """What this host's own map and environment show, without any measurement."""
+    """What this host's own map, environment and ports show, without any measurement."""
     facts = Facts(
         symptom=symptom,
         machines=(machine,),
         environment=environment,
         kernel_arguments=_live_arguments(machine, environment),
+        acs=acs.ports if acs else (),
+    )
+    closed = (
+        f"ACS control of {', '.join(acs.denied)} is closed to this user: run as root to see "
+        "whether peer traffic is sent up to the root complex."
+        if acs and acs.denied
+        else None
     )
     return Diagnosis(
-        symptom=symptom, findings=findings_of(facts), read=(), unread=(), remarks=machine.notes
+        symptom=symptom,
+        findings=findings_of(facts),
+        read=(),
+        unread=(),
+        remarks=(*machine.notes, *((closed,) if closed else ())),
     )
 
 

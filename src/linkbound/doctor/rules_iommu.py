@@ -122,7 +122,7 @@ def acs(facts: Facts) -> Iterator[Finding]:
         yield seen("acs-redirect", text) if certain else suspected("acs-redirect", text)
     elif facts.acs and not any(port.redirects for port in facts.acs):
         where = by_source(port.place for port in facts.acs)
-        text = f"{len(facts.acs)} ACSCtl lines, all ReqRedir- and CmpltRedir- ({where})."
+        text = f"ACSCtl of {len(facts.acs)} ports, all ReqRedir- and CmpltRedir- ({where})."
         yield healthy("acs-clear", text)
 
 
