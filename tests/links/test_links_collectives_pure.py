@@ -54,7 +54,9 @@ from linkbound.links.live.collective_types import (
     Processes,
     RankReport,
 )
+from linkbound.links.live.measure import collective_jobs
 from linkbound.links.live.nccl_library import error_text, library_paths, version_text
+from linkbound.links.live.request import Asked
 from linkbound.links.live.rows import Flag
 from linkbound.links.types import Arm, Launch, Operation
 from linkbound.topology.types import Gpu, Machine
@@ -220,13 +222,34 @@ def test_plan_joins_p2p_and_nccl_and_leaves_own_kernels_to_p2p() -> None:
 
 def test_plan_beside_work() -> None:
     jobs = plan_collectives(
-        machine_of(2), [("GPU0", "GPU1")], [Arm.P2P], [8, 64, 512, 4096], work=True, control=False
+        machine_of(2),
+        [("GPU0", "GPU1")],
+        [Arm.P2P, Arm.NET],
+        [8, 64, 512, 4096],
+        families=tuple(Family),
+        work=True,
+        control=False,
     )
     beside = [job for job in jobs if job.work]
-    assert [job.family for job in beside] == [Family.NCCL, Family.OWN]
+    assert [(job.family, job.arm) for job in beside] == [
+        (Family.NCCL, Arm.P2P),
+        (Family.OWN, Arm.P2P),
+    ]
     assert all(job.operations == (Operation.ALL_REDUCE,) for job in beside)
     assert all(job.sizes_bytes == (8, 64, 4096) for job in beside)
     assert all(job.placements == (Placement.OUT_OF_PLACE,) for job in beside)
+
+
+def test_a_full_sweep_has_work_and_every_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = machine_of(2)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    without = collective_jobs(machine, machine.gpus, Asked())
+    assert {job.family for job in without} == {Family.NCCL, Family.OWN}
+    assert {job.arm for job in without if job.work} == {Arm.P2P, Arm.STAGED}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert Family.TORCH in {job.family for job in collective_jobs(machine, machine.gpus, Asked())}
+    quick = collective_jobs(machine, machine.gpus, Asked(quick=True))
+    assert {(job.family, job.work) for job in quick} == {(Family.NCCL, False)}
 
 
 def test_torch_runs_where_it_is_named() -> None:
@@ -475,6 +498,15 @@ def test_table_shows_arms_side_by_side() -> None:
         *("unproven[1]", "unproven[1]", "1.56", "unknown", "0"),
     ]
     assert lines[3] == "[1] No channel line."
+
+
+def test_calls_beside_work_have_a_table_of_their_own() -> None:
+    alone = row_of(job_of(), cell_of(), RankReport(samples_s=(6e-6,), wrong=0), {})
+    beside = row_of(job_of(work=True), cell_of(), RankReport(samples_s=(9e-6,), wrong=0), {})
+    first, second = render_collectives([alone, beside]).split("\n\n")
+    assert "work" not in first
+    assert "while all GPUs do fma work" in second
+    assert "9.00" in second
 
 
 def test_table_of_nothing() -> None:

@@ -181,6 +181,15 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["links", "-l"]) == 0
     out = capsys.readouterr().out
     assert "sm_read      P2P on     kernel on the destination loads from the source" in out
+    assert "own    our one-shot and two-shot kernels over mapped peer memory" in out
+
+
+def test_a_family_without_its_package_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert main.run(["links", "-l"]) == 0
+    assert "torch  skipped: torch is not installed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ QUIET_LINE_S = 30.0
 @click.option("--quick", is_flag=True, help="A matrix in seconds: three sizes, no sets.")
 @click.option("--pairs", metavar="0-1,...", help="Only these pairs; 0>1 for one direction.")
 @click.option("--methods", metavar="NAME,...", help="Only these methods.")
-@click.option("-l", "--list", "list_methods", is_flag=True, help="List the methods and stop.")
+@click.option(
+    "-l", "--list", "list_methods", is_flag=True, help="List methods and collectives and stop."
+)
 @click.option("-b", "begin", metavar="SIZE", help="Smallest size of a sweep.")
 @click.option("-e", "end", metavar="SIZE", help="Largest size of a sweep.")
 @click.option("-f", "factor", type=int, default=4, show_default=True, help="From size to size.")
@@ -73,10 +75,12 @@ def command(
     Ends with code 4 where bytes arrive wrong or a copy hangs; the rest is measured all the same.
     """
     from linkbound.links.live import request
+    from linkbound.links.live.families import family_lines
     from linkbound.links.live.measure import collective_jobs
 
     if list_methods:
-        click.echo("\n".join(request.method_lines(probed())))
+        click.echo("\n".join(("copies", *request.method_lines(probed()))))
+        click.echo("\n".join(("collectives", *family_lines())))
         return
     asked = request.Asked(
         quick=quick, pairs=pairs, methods=methods, begin=begin, end=end, factor=factor

@@ -40,8 +40,9 @@ def plan_collectives(
     """Jobs for each group of GPU labels.
 
     `control` adds NCCL in one process at a few sizes, where that changes the path; `work` adds
-    all-reduces while arithmetic keeps the GPUs busy. torch's family starts slowly and runs only
-    where it is named. `p2p` and `nccl` open the same paths to NCCL: they are one job, of arm `p2p`.
+    NCCL's and our own all-reduces at a few sizes while arithmetic keeps the GPUs busy. torch's
+    family runs only where it is named. `p2p` and `nccl` open the same paths to NCCL: they are one
+    job, of arm `p2p`.
     """
     wanted = dict.fromkeys(Arm.P2P if arm is Arm.NCCL else arm for arm in arms)
     jobs = []
@@ -72,6 +73,7 @@ def plan_collectives(
             )
             for job in jobs
             if Operation.ALL_REDUCE in job.operations and job.processes is Processes.ONE_A_GPU
+            if job.family is not Family.TORCH and job.arm is not Arm.NET
         ]
     return tuple(jobs)
 

@@ -14,14 +14,14 @@ _WORDS = {
     "transport-contradicts-arm": "other path",
     "transport-unproven": "unproven",
 }
-_Kind = tuple[str, tuple[str, ...], str, str]
+_Kind = tuple[str, tuple[str, ...], str, str, str]
 
 
 def render_collectives(rows: Iterable[LinkRow]) -> str:
-    """One table for each operation, method, group and launch; empty without rows."""
+    """One table for each operation, method, group, launch and work beside; empty without rows."""
     tables: dict[_Kind, list[LinkRow]] = {}
     for row in rows:
-        kind = (row.method, row.group, row.launch.value, row.operation.value)
+        kind = (row.method, row.group, row.launch.value, row.operation.value, row.concurrency)
         tables.setdefault(kind, []).append(row)
     return "\n".join(_table(members) for members in tables.values())
 
@@ -43,7 +43,8 @@ def _table(rows: Sequence[LinkRow]) -> str:
 def _title(rows: Sequence[LinkRow], arms: Sequence[Arm]) -> str:
     first = rows[0]
     paths = [f"{arm}: via {_transport(rows, arm)}" for arm in arms]
-    return f"{first.method}  {','.join(first.group)}  {first.launch}   {'   '.join(paths)}"
+    beside = "" if first.concurrency == "alone" else f"  {first.concurrency}"
+    return f"{first.method}  {','.join(first.group)}  {first.launch}{beside}   {'   '.join(paths)}"
 
 
 def _transport(rows: Sequence[LinkRow], arm: Arm) -> str:

@@ -9,6 +9,7 @@ from linkbound.links.live.cell import Cell, CopyJob
 from linkbound.links.live.collective_plan import plan_collectives
 from linkbound.links.live.collective_records import measure_collectives
 from linkbound.links.live.collective_types import CollectiveJob, Family
+from linkbound.links.live.families import why_skipped
 from linkbound.links.live.plan import size_range
 from linkbound.links.live.records import (
     Kept,
@@ -60,7 +61,10 @@ class Outcome(Value, frozen=True, kw_only=True):
 def collective_jobs(
     machine: Machine, gpus: Sequence[Gpu], asked: Asked
 ) -> tuple[CollectiveJob, ...]:
-    """NCCL in every arm and our own all-reduce, over the first 2, 4, 8, ... and all GPUs."""
+    """NCCL in every arm, our own all-reduce and torch's, over the first 2, 4, 8, ... and all GPUs.
+
+    A full sweep also takes all-reduces beside work.
+    """
     labels = [gpu.label for gpu in gpus]
     counts = [count for count in (2, 4, 8, 16) if count < len(labels)]
     groups = [labels[:count] for count in (*counts, len(labels))]
@@ -75,7 +79,8 @@ def collective_jobs(
             control=False,
         )
     sizes = asked_sizes(asked) or size_range(1024, 1024**3, 4)
-    return plan_collectives(machine, groups, ARMS, sizes)
+    families = [family for family in Family if why_skipped(family) is None]
+    return plan_collectives(machine, groups, ARMS, sizes, families=families, work=True)
 
 
 def measure(
