@@ -244,3 +244,27 @@ def test_rates_have_two_decimals_below_100() -> None:
 
 def test_tables_align_words_left_and_numbers_right() -> None:
     assert align([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc   d"
+
+
+def test_a_slot_is_shown_as_it_was_under_load() -> None:
+    host = {"operation": "host_to_device", "method": "h2d", "implementation": "pinned"}
+    proof = {
+        "method": "driver_push",
+        "implementation": "driver",
+        "arm": "staged",
+        "facts": {"GPU0 pcie_generation": "4", "GPU0 pcie_width": "8"},
+        "reason": {"code": "counters-only", "text": "Counters were read; nothing was timed."},
+    }
+    # Without traffic on PCIe the driver shows an idle link, which says nothing.
+    idle = {**proof, "arm": "p2p", "facts": {"GPU0 pcie_generation": "1", "GPU0 pcie_width": "16"}}
+    rows = [
+        row(**host, group=["host", "GPU0"], samples_s=[0.05]),
+        row(**host, group=["host", "GPU1"], samples_s=[0.05]),
+        row(**proof),
+        row(**idle),
+    ]
+    lines = render_links(rows, ["GPU0", "GPU1"]).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("host links"))
+    assert lines[at].endswith("slot under load")
+    assert lines[at + 1].endswith("Gen4 x8")
+    assert lines[at + 2].endswith("not read")

@@ -73,9 +73,14 @@ class FakeNvml:
 
     @staticmethod
     def fields(_gpu: int, wanted: list[tuple[int, int]]) -> list[SimpleNamespace]:
+        answers = {164: 26562, 161: 0, 162: 0, 163: 4, 170: None}
         return [
-            SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=26562))
-            for _ in wanted
+            SimpleNamespace(
+                nvmlReturn=0 if answers[field] is not None else 3,
+                valueType=1,
+                value=SimpleNamespace(uiVal=answers[field]),
+            )
+            for field, _ in wanted
         ]
 
 
@@ -106,6 +111,20 @@ def test_nvml_links_keep_the_inactive_one_and_meet_at_the_unseen_switch() -> Non
     assert [link.bytes_per_s for link in links] == [26.562e9, 26.562e9, None]
     assert [link.remote for link in links] == ["nvswitch", "nvswitch", None]
     assert machine.path("GPU0", "GPU1").label == "NV2"
+
+
+def test_nvml_links_keep_their_error_counts() -> None:
+    links = read_nvml(FakeNvml()).gpus[1].nvlinks
+    assert [link.errors for link in links] == [{"replay": 0, "recovery": 0, "crc": 4}] * 3
+
+
+def test_coherent_links_are_a_fact_where_there_are_any() -> None:
+    nvml = FakeNvml()
+    nvml.fields = lambda _gpu, wanted: [  # type: ignore[method-assign]
+        SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=10)) for _ in wanted
+    ]
+    assert read_nvml(nvml).gpus[0].facts["C2C links"] == "10"
+    assert "C2C links" not in read_nvml(FakeNvml()).gpus[0].facts
 
 
 def test_nvml_far_end_on_another_gpu() -> None:

@@ -46,6 +46,7 @@ _ASKED = {
     Capability.ATOMICS: "atomics, says the driver",
     Capability.PCI: "PCI path, says the driver",
     Capability.ACCESS: "peer access, says the CUDA runtime",
+    Capability.NATIVE_ATOMICS: "atomics over the link, says CUDA",
 }
 
 
@@ -55,6 +56,7 @@ def render_topology_text(machine: Machine) -> str:
     if machine.gpus:
         parts += [_gpu_table(machine), _tree(machine), _links(machine)]
         parts += [_peers(machine, one) for one in Capability if _asked(machine, one)]
+        parts += [_ranks(machine), _link_errors(machine)]
         parts.append(_legend(machine))
     parts += [_contradictions(machine), _listed("Notes", machine.notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -189,6 +191,32 @@ def _peers(machine: Machine, capability: Capability) -> str:
         rows.append((gpu.label, [*cells[:own], "X", *cells[own + 1 :]]))
     table = _blocks([gpu.label for gpu in machine.gpus], rows)
     return f"Peers, GPU(row) -> GPU(column): {_ASKED[capability]}\n{table}"
+
+
+def _ranks(machine: Machine) -> str:
+    """CUDA's order of the pairs, where it tells them apart."""
+    ranks = {(path.pair.src, path.pair.dst): path.performance_rank for path in machine.pairs}
+    if len({rank for rank in ranks.values() if rank is not None}) < 2:
+        return ""
+    rows = []
+    for gpu in machine.gpus:
+        found = [(other.key == gpu.key, ranks.get((gpu.key, other.key))) for other in machine.gpus]
+        cells = ["X" if own else UNKNOWN if one is None else str(one) for own, one in found]
+        rows.append((gpu.label, cells))
+    table = _blocks([gpu.label for gpu in machine.gpus], rows)
+    return f"Performance rank, GPU(row) -> GPU(column), says CUDA: lower is faster\n{table}"
+
+
+def _link_errors(machine: Machine) -> str:
+    """Links that counted errors; a link at zero is not worth a line."""
+    lines = [
+        f"{gpu.label} link {link.index}: "
+        + ", ".join(f"{name} {count:,}" for name, count in link.errors.items() if count)
+        for gpu in machine.gpus
+        for link in gpu.nvlinks
+        if any(link.errors.values())
+    ]
+    return _listed("NVLink errors since the driver was loaded", lines)
 
 
 def _legend(machine: Machine) -> str:

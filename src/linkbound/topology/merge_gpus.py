@@ -157,6 +157,7 @@ def _nvlinks(label: str, claims: Sourced, ledger: Ledger) -> tuple[NvLink, ...]:
                 active=link.active if link.active is not None else _common(others, "active"),
                 bytes_per_s=link.bytes_per_s or _common(others, "bytes_per_s"),
                 remote=link.remote or _common(others, "remote"),
+                errors=link.errors,
             )
     return tuple(merged)
 

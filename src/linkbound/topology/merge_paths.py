@@ -64,8 +64,13 @@ def _merge_pair(pair: Pair, name: str, claims: Sequence[_Claim], ledger: Ledger)
             f"link {name}", ((claim.source, claim.path.label or "unknown") for claim in stated)
         )
     hops = (claim.path.hops for claim in claims if claim.path.hops is not None)
+    ranks = (claim.path.performance_rank for claim in claims)
     return structs.replace(
-        best.path, pair=pair, hops=next(hops, None), status=_status(name, claims, ledger)
+        best.path,
+        pair=pair,
+        hops=next(hops, None),
+        performance_rank=next((rank for rank in ranks if rank is not None), None),
+        status=_status(name, claims, ledger),
     )
 
 

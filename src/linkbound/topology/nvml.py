@@ -57,6 +57,10 @@ _MAX_LINKS = 36
 _REMOTE_IS_SWITCH = 2
 _FIELD_SPEED = 164
 """NVML_FI_DEV_NVLINK_GET_SPEED: MB/s of one direction of the link in the scope."""
+# nvml.h, NVML_FI_DEV_NVLINK_ERROR_DL_*: errors of the data link layer of the link in the scope.
+_FIELD_ERRORS = {"replay": 161, "recovery": 162, "crc": 163}
+_FIELD_C2C_LINKS = 170
+"""NVML_FI_DEV_C2C_LINK_COUNT: coherent links to the processor."""
 _AFFINITY_WORDS = 64
 _SCOPE_NODE = 0
 _NO_SUCH_LINK = frozenset({"not supported", "invalid argument"})
@@ -139,7 +143,21 @@ def _facts(asker: Asker, handle: Any, label: str) -> dict[str, str]:
         facts["Persistence Mode"] = "Enabled" if persistence else "Disabled"
     if mode in _VIRTUALISATION:
         facts["virtualisation"] = _VIRTUALISATION[mode]
+    (coherent,) = _fields(asker, handle, [(_FIELD_C2C_LINKS, 0)])
+    if coherent:
+        facts["C2C links"] = f"{coherent:.0f}"
     return facts
+
+
+def _fields(
+    asker: Asker, handle: Any, wanted: Sequence[tuple[int, int]]
+) -> tuple[float | None, ...]:
+    """The numbers of (field, link); None for a field that this GPU has not, which is no news."""
+    try:
+        values = asker.nvml.ask("nvmlDeviceGetFieldValues", handle, list(wanted))
+    except NvmlRefused:
+        return (None,) * len(wanted)
+    return tuple(field_number(value) for value in values)
 
 
 def _pcie(fact: Any) -> PcieLink | None:
@@ -171,12 +189,21 @@ def _nvlinks(asker: Asker, handle: Any, label: str) -> tuple[NvLink, ...]:
                 asker.note(str(refusal), f"{label} link {index}")
             break
     rates = _link_rates(asker, handle, label, len(states))
+    wanted = [(field, index) for index in range(len(states)) for field in _FIELD_ERRORS.values()]
+    counts = _fields(asker, handle, wanted) if wanted else ()
     return tuple(
         NvLink(
             index=index,
             active=active,
             bytes_per_s=rates.get(index) if active else None,
             remote=_remote(asker, handle, index, label) if active else None,
+            errors={
+                name: int(count)
+                for name, count in zip(
+                    _FIELD_ERRORS, counts[len(_FIELD_ERRORS) * index :], strict=False
+                )
+                if count is not None
+            },
         )
         for index, active in enumerate(states)
     )

@@ -1,4 +1,4 @@
-"""The live machine: NVML, /sys and /proc; works without GPUs, driver or PCI tree (M1 M2 M3)."""
+"""The live machine: NVML, CUDA, /sys, /proc; works without GPUs, driver or PCI tree (M1 M2 M3)."""
 
 import re
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from linkbound.topology.cuda_peers import probe_cuda
 from linkbound.topology.merge import merge
 from linkbound.topology.nvml import SOURCE as NVML_SOURCE
 from linkbound.topology.nvml import read_nvml
@@ -50,10 +51,12 @@ class _Pynvml:
 
 
 def probe_machine() -> Machine:
-    """This machine from NVML and /sys; notes name the library or driver that is missing."""
+    """This machine from NVML, CUDA and /sys; notes name the library or driver that is missing."""
     host = read_host()
     seen = read_sysfs()
-    return merge((_probe_nvml(), structs.replace(seen, host={**seen.host, **host})))
+    nvml = _probe_nvml()
+    cuda = (probe_cuda(),) if len(nvml.gpus) > 1 else ()
+    return merge((nvml, *cuda, structs.replace(seen, host={**seen.host, **host})))
 
 
 def _probe_nvml() -> Machine:

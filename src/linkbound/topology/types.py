@@ -30,6 +30,8 @@ class Capability(StrEnum):
     PCI = "pci"
     ACCESS = "access"
     """What the CUDA runtime answers (cudaDeviceCanAccessPeer)."""
+    NATIVE_ATOMICS = "native_atomics"
+    """Whether CUDA carries out atomics on the peer's memory over the link itself."""
 
 
 class PeerStatus(StrEnum):
@@ -79,6 +81,8 @@ class NvLink(Value, frozen=True, kw_only=True):
     """One direction, as the device reports it."""
     remote: str | None = None
     """Bus id of the far end, or `nvswitch`."""
+    errors: Mapping[str, int] = {}
+    """Counts since the driver was loaded: `replay`, `recovery`, `crc`; those that answer."""
 
 
 class Gpu(Value, frozen=True, kw_only=True):
@@ -134,6 +138,8 @@ class PairPath(Value, frozen=True, kw_only=True):
     nvlink_count: int | None = None
     hops: int | None = None
     status: Mapping[Capability, PeerStatus] = {}
+    performance_rank: int | None = None
+    """CUDA's order of links: lower is faster; it compares pairs of one host only."""
     derived: bool = False
     """`kind` was worked out from a tree and its links; no tool printed it."""
 

@@ -10,7 +10,7 @@ from linkbound.evidence.stats import cov
 from linkbound.evidence.types import Finding
 from linkbound.links.live.rows import HOST, Direction, LinkRow
 from linkbound.links.live.tasks import METHODS, Method
-from linkbound.links.types import Operation
+from linkbound.links.types import Arm, Operation
 from linkbound.units import format_significant, format_size, format_time
 
 _COLUMN_GAP = "  "
@@ -183,7 +183,10 @@ def _host_table(rows: Sequence[LinkRow], notes: Footnotes) -> Iterator[str]:
             kept[key] = row
     if not kept:
         return
-    table: Table = [("host links, pinned", "size", "GB/s", "each way", "n", "node")]
+    slots = _slots(rows)
+    table: Table = [
+        ("host links, pinned", "size", "GB/s", "each way", "n", "node", "slot under load")
+    ]
     for row in kept.values():
         arrow = " -> " if row.direction is Direction.ONE_WAY else " <-> "
         rate = row.bytes_per_s
@@ -191,8 +194,22 @@ def _host_table(rows: Sequence[LinkRow], notes: Footnotes) -> Iterator[str]:
         each = " + ".join(gigabytes_per_s(one) for one in row.each_way_bytes_per_s) or "-"
         node = "any" if row.numa_node is None else str(row.numa_node)
         size = format_size(row.size_bytes)
-        table.append((arrow.join(row.group), size, shown, each, str(len(row.samples_s)), node))
+        slot = next((slots[label] for label in row.group if label in slots), "not read")
+        cells = (arrow.join(row.group), size, shown, each, str(len(row.samples_s)), node)
+        table.append((*cells, slot))
     yield align(table)
+
+
+def _slots(rows: Iterable[LinkRow]) -> dict[str, str]:
+    """`Gen5 x16` of each GPU, as its driver said while copies went through the host."""
+    found: dict[str, str] = {}
+    for row in rows:
+        for label in row.group:
+            generation = row.facts.get(f"{label} pcie_generation")
+            width = row.facts.get(f"{label} pcie_width")
+            if row.arm is Arm.STAGED and generation and width:
+                found[label] = f"Gen{generation} x{width}"
+    return found
 
 
 def _staging_table(rows: Sequence[LinkRow]) -> Iterator[str]:
