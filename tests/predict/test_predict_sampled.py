@@ -42,7 +42,7 @@ def test_the_time_stays(h200_study: Study, load: Load) -> None:
     split = plan(engine, Split(tp=2), Arm.STAGED)
     prices = engine.prices(split)
     exact = sum(
-        stage_costs(prices, step, VLLM, engine.pace)[0].seconds * step.count
+        stage_costs(prices, step, VLLM, engine.paces)[0].seconds * step.count
         for step in schedule(load, VLLM)
     )
     cost = call_cost(engine, split, load)

@@ -5,6 +5,9 @@ GPU as engines run, results checked), then torch in one process a GPU, then nccl
 process for all GPUs the recorded pair shows to be up to 8 % slower when staged. Small calls without
 a CUDA graph take nccl-tests before torch, whose time there is its own launch. A sweep always goes
 before a single size; two of one tool are told apart by the arm asked for, then by their length.
+
+A group over which nothing was timed takes the curve of one that is joined alike, if there is one;
+only without that a roofline.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,6 +29,7 @@ from linkbound.links.types import (
     PairRate,
     Timed,
 )
+from linkbound.predict.alike import links_alike, measured_groups, of_alike
 from linkbound.predict.assumed import assumed_curve
 from linkbound.predict.priors import engine_all_reduce_prior
 from linkbound.topology.types import Machine
@@ -81,7 +85,7 @@ class CurveBook:
         key = (operation, group, arm, own)
         if key not in self._found:
             engine = self._engine_curve(group) if own else None
-            self._found[key] = engine or self._nccl_curve(operation, group, arm)
+            self._found[key] = engine or self._any_curve(operation, group, arm)
         return self._found[key]
 
     def put_records(self, append: Callable[[Curve], str]) -> None:
@@ -92,12 +96,28 @@ class CurveBook:
         self._read.clear()
 
     def _engine_curve(self, group: tuple[str, ...]) -> Curve | None:
-        measured = find_all(
-            self.curves, Operation.ALL_REDUCE, group, Arm.P2P, Launch.GRAPH, "engine"
+        """The engine's own all-reduce: timed here, over a group joined alike, or published."""
+        return (
+            self._engine_measured(group)
+            or self._of_alike(Operation.ALL_REDUCE, group, self._engine_measured)
+            or engine_all_reduce_prior(self.machine, group)
         )
-        if measured:
-            return _first(measured, Arm.P2P, _FOR_SMALL)
-        return engine_all_reduce_prior(self.machine, group)
+
+    def _engine_measured(self, group: tuple[str, ...]) -> Curve | None:
+        found = find_all(self.curves, Operation.ALL_REDUCE, group, Arm.P2P, Launch.GRAPH, "engine")
+        return _first(found, Arm.P2P, _FOR_SMALL) if found else None
+
+    def _any_curve(self, operation: Operation, group: tuple[str, ...], arm: Arm) -> Curve | None:
+        """NCCL's: timed here, over a group joined alike, or put together from copies."""
+
+        def measured(one: tuple[str, ...]) -> Curve | None:
+            return self._nccl_curve(operation, one, arm)
+
+        return (
+            measured(group)
+            or self._of_alike(operation, group, measured)
+            or assumed_curve(operation, group, arm, self.rates, self.latencies)
+        )
 
     def _nccl_curve(self, operation: Operation, group: tuple[str, ...], arm: Arm) -> Curve | None:
         graph, eager = (
@@ -109,11 +129,33 @@ class CurveBook:
             for launch in (Launch.GRAPH, Launch.EAGER)
         )
         if not graph and not eager:
-            return assumed_curve(operation, group, arm, self.rates, self.latencies)
+            return None
         parts = [_first(graph or eager, arm, _FOR_SMALL)]
         if eager:
             parts.append(_first(eager, arm, _FOR_LARGE))
         return _joined(parts)
+
+    def _of_alike(
+        self,
+        operation: Operation,
+        group: tuple[str, ...],
+        measured: Callable[[tuple[str, ...]], Curve | None],
+    ) -> Curve | None:
+        """Of the groups that were timed and are joined as this one is, the slowest one's curve."""
+        found = [
+            curve
+            for other in measured_groups(self.curves, operation, len(group))
+            if other != tuple(sorted(group)) and links_alike(self.machine, group, other, self.rates)
+            for curve in (measured(other),)
+            if curve is not None
+        ]
+        if not found:
+            return None
+        return of_alike(max(found, key=lambda one: read(one, MIDDLE_BYTES).time_s), group)
+
+
+MIDDLE_BYTES = 1024 * 1024
+"""At which curves of several groups are compared: neither latency nor bandwidth alone decides."""
 
 
 class _Tool(StrEnum):

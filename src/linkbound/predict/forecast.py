@@ -95,7 +95,7 @@ def _link_s(engine: Engine, prices: PlanPrices, load: Load) -> float:
     total = 0.0
     for step in sampled_schedule(load, engine.rules):
         phase, tokens = phase_of(step), padded_tokens(step.tokens, engine.rules)
-        for _, inside, stages in prices.alike(phase, tokens):
+        for _, inside, stages, _ in prices.alike(phase, tokens):
             total += 0.0 if inside is None else inside.time.value * stages * step.count
         between = None if prices.stages == 1 else prices.between(phase, tokens)
         total += 0.0 if between is None else between.time.value * step.count
@@ -129,7 +129,7 @@ def _steps_cost(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> Co
     groups = _groups(prices, steps)
     for index, step in enumerate(steps):
         if step.chunks:
-            stages = stage_costs(prices, step, engine.rules, engine.pace)
+            stages = stage_costs(prices, step, engine.rules, engine.paces)
             # The first one walks through all stages; those behind it follow at the slowest's pace.
             walks = 1 if index == 0 or prices.stages == 1 else 0
             if walks:
@@ -167,7 +167,7 @@ def _decode(engine: Engine, prices: PlanPrices, step: Step, groups: int) -> Cost
     """Until every sequence has one more token: the longer of a walk and the slowest stage."""
     groups = min(groups, step.decodes)
     step = _of_group(step, groups)
-    stages = stage_costs(prices, step, engine.rules, engine.pace)
+    stages = stage_costs(prices, step, engine.rules, engine.paces)
     walk = _walk(engine, prices, step, stages)
     if groups == 1:
         return walk

@@ -1,5 +1,9 @@
 """Constants as plain numbers, and how far each kind of term may be off with them (E3)."""
 
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
 from linkbound.evidence.types import Provenance
 from linkbound.predict.calibration import Calibration, Constant
 
@@ -32,6 +36,45 @@ class Pace:
         self.host_split = host_pace(constants.host_layer_split_s)
         self.wait_margin = margin(constants.wait_s)
         self.sequence_margin = margin(constants.sequence_s)
+
+
+class Paces:
+    """Paces of the GPU models of a machine; `others` are those that are not `main`'s."""
+
+    def __init__(self, main: Calibration, others: Mapping[str, Calibration]) -> None:
+        self.main = Pace(main)
+        self.others = others
+        self._kept: dict[frozenset[str], Pace] = {}
+
+    def of(self, models: frozenset[str]) -> Pace:
+        """The pace of GPUs that wait for each other: of each constant the slower."""
+        if not self.others:
+            return self.main
+        if models not in self._kept:
+            found = [self.others.get(model, self.main.constants) for model in sorted(models)]
+            self._kept[models] = Pace(slowest(found))
+        return self._kept[models]
+
+
+def slowest(calibrations: Iterable[Calibration]) -> Calibration:
+    """The lowest rates, the longest times and the largest errors of several GPUs."""
+    known = tuple(calibrations)
+    found = known[0]
+    for name in found.__struct_fields__:
+        values = [getattr(one, name) for one in known]
+        if isinstance(values[0], Constant):
+            pick = min if name.endswith("_per_s") else max
+            found = msgspec.structs.replace(found, **{name: pick(values, key=_value)})
+    return msgspec.structs.replace(
+        found,
+        model_error=max(one.model_error for one in known),
+        gain_error=max(one.gain_error for one in known),
+        record_ids=tuple(dict.fromkeys(record for one in known for record in one.record_ids)),
+    )
+
+
+def _value(constant: Constant) -> float:
+    return constant.value
 
 
 def margin(constant: Constant) -> Margin:

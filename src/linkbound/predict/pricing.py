@@ -3,7 +3,10 @@
 Everything that does not change from step to step is looked up once.
 """
 
+import math
 from collections.abc import Iterable
+
+import msgspec
 
 from linkbound.errors import LinkboundError
 from linkbound.evidence.types import Provenance
@@ -13,15 +16,15 @@ from linkbound.predict.price import NoCurve, Priced, price
 from linkbound.predict.types import Estimate, Plan
 from linkbound.predict.work import RankWork, is_mixture, is_quantised, rank_work
 from linkbound.splits.crossings import crossings
-from linkbound.splits.ranks import tensor_group
+from linkbound.splits.ranks import same_time, stage_ranks, tensor_group
 from linkbound.splits.types import Crossing, CrossingKind, Phase, Split
 
 Source = tuple[Provenance, str, tuple[str, ...]]
 """How sure a figure is, what it rests on in words, and the records of that."""
 
 
-StageKind = tuple[RankWork, Priced | None, int]
-"""What a stage does, what crosses inside it, and how many stages are so."""
+StageKind = tuple[RankWork, Priced | None, int, frozenset[str]]
+"""What a stage does, what crosses inside it, how many stages are so, and on which GPU models."""
 
 
 class NoForecast(LinkboundError):
@@ -82,6 +85,10 @@ class PlanPrices:
         self._book = book
         self._labels = tuple(book.machine.gpu(key).label for key in plan.placement.gpus)
         self._groups = [set(tensor_group(plan.split, stage)) for stage in range(plan.split.pp)]
+        self._models = [
+            frozenset(self._model(rank) for rank in stage_ranks(plan.split, stage))
+            for stage in range(plan.split.pp)
+        ]
         self._inside: dict[tuple[int, Phase, int], Priced | None] = {}
         self._between: dict[tuple[Phase, int], Priced | None] = {}
         self._alike: dict[tuple[Phase, int], tuple[StageKind, ...]] = {}
@@ -103,12 +110,13 @@ class PlanPrices:
         """Stages by what they do and send in a step of this size, with how many of each."""
         key = (phase, tokens)
         if key not in self._alike:
-            found: dict[tuple[int, Estimate | None], StageKind] = {}
+            found: dict[tuple[int, Estimate | None, frozenset[str]], StageKind] = {}
             for stage, rank in enumerate(self.ranks):
                 crossing = self.inside(stage, phase, tokens)
-                same = (id(rank), None if crossing is None else crossing.time)
+                models = self._models[stage]
+                same = (id(rank), None if crossing is None else crossing.time, models)
                 count = found[same][2] + 1 if same in found else 1
-                found[same] = (rank, crossing, count)
+                found[same] = (rank, crossing, count, models)
             self._alike[key] = tuple(found.values())
         return self._alike[key]
 
@@ -136,8 +144,11 @@ class PlanPrices:
             )
         return self._sources[key]
 
+    def _model(self, rank: int) -> str:
+        return self._book.machine.gpu(self.plan.placement.gpus[rank]).model or ""
+
     def _priced(self, wanted: Iterable[Crossing]) -> Priced | None:
-        listed = tuple(wanted)
+        listed = tuple(self._slowest(one) for one in wanted)
         if not listed:
             return None
         arm = self.plan.arm
@@ -146,3 +157,17 @@ class PlanPrices:
         if isinstance(found, NoCurve):
             raise NoForecast(found)
         return found
+
+    def _slowest(self, crossing: Crossing) -> Crossing:
+        """Of a crossing and those at the same time elsewhere the one that takes longest."""
+        arm = self.plan.arm
+        ways = same_time(self.plan.split, crossing.ranks)
+        if len(ways) == 1 or arm is None:
+            return crossing
+
+        def time_s(ranks: tuple[int, ...]) -> float:
+            group = tuple(self._labels[rank] for rank in ranks)
+            found = self._book.read(crossing.operation, group, arm, crossing.size_bytes)
+            return math.inf if found is None else found[0].time_s
+
+        return msgspec.structs.replace(crossing, ranks=max(ways, key=time_s))

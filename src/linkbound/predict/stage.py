@@ -5,7 +5,7 @@ from operator import mul
 from linkbound.predict.calibration import Calibration, Constant
 from linkbound.predict.compute import device_parts, host_share, launch_mode, padded_tokens
 from linkbound.predict.cost import KINDS, Cost
-from linkbound.predict.pace import Pace
+from linkbound.predict.pace import Pace, Paces
 from linkbound.predict.price import Priced
 from linkbound.predict.pricing import PlanPrices
 from linkbound.predict.schedule import Step
@@ -43,15 +43,15 @@ def phase_of(step: Step) -> Phase:
 
 
 def stage_costs(
-    prices: PlanPrices, step: Step, rules: SchedulerRules, pace: Pace
+    prices: PlanPrices, step: Step, rules: SchedulerRules, paces: Paces
 ) -> tuple[StageCost, ...]:
     """One step on every stage; stages alike are worked out once. Raises NoForecast."""
     tokens = padded_tokens(step.tokens, rules)
     share = host_share(launch_mode(tokens, prefill=bool(step.chunks), rules=rules))
     split = prices.plan.split
     return tuple(
-        _stage_cost(rank, crossing, stages, step, tokens, share, pace, split)
-        for rank, crossing, stages in prices.alike(phase_of(step), tokens)
+        _stage_cost(rank, crossing, stages, step, tokens, share, paces.of(models), split)
+        for rank, crossing, stages, models in prices.alike(phase_of(step), tokens)
     )
 
 

@@ -10,7 +10,7 @@ from linkbound.predict.book import CurveBook
 from linkbound.predict.calibration import Calibration, Constant
 from linkbound.predict.compute import padded_tokens
 from linkbound.predict.cost import Cost
-from linkbound.predict.pace import Pace
+from linkbound.predict.pace import Pace, Paces
 from linkbound.predict.pricing import ModelWork, PlanPrices, Source
 from linkbound.predict.schedule import Step
 from linkbound.predict.stage import add_sampling, add_sends, host_constant, phase_of, stage_costs
@@ -41,14 +41,20 @@ class Engine:
         calibration: Calibration,
         *,
         work: ModelWork | None = None,
+        others: Mapping[str, Calibration] = {},
     ) -> None:
+        """`others` are the constants of GPU models that are not those of `calibration`."""
         self.shape = shape
         self.book = book
         self.rules = rules
-        self.pace = Pace(calibration)
+        self.paces = Paces(calibration, others)
         self.work = ModelWork(shape) if work is None else work
         self._prices: dict[tuple[object, ...], PlanPrices] = {}
         self._calls: dict[tuple[int, Load], Cost] = {}
+
+    @property
+    def pace(self) -> Pace:
+        return self.paces.main
 
     @property
     def calibration(self) -> Calibration:
@@ -56,12 +62,19 @@ class Engine:
 
     @calibration.setter
     def calibration(self, calibration: Calibration) -> None:
-        self.pace = Pace(calibration)
+        self.paces = Paces(calibration, self.paces.others)
         self._calls.clear()
 
     def with_book(self, book: CurveBook) -> "Engine":
         """The same engine over other links."""
-        return Engine(self.shape, book, self.rules, self.calibration, work=self.work)
+        return Engine(
+            self.shape,
+            book,
+            self.rules,
+            self.calibration,
+            work=self.work,
+            others=self.paces.others,
+        )
 
     def replicas(self, plan: Plan) -> tuple[Plan, ...]:
         """The plans that are priced for `plan`: one for each replica that shares nothing.
@@ -102,7 +115,8 @@ class Engine:
         seen = self.calibration.seen
         beyond = seen is not None and tokens > SEEN_RANGE * seen.longest_tokens
         longer = UNSEEN_LENGTH if beyond else 0.0
-        return math.hypot(self.calibration.model_error, longer, *self._unseen(split))
+        known = max(one.model_error for one in (self.calibration, *self.paces.others.values()))
+        return math.hypot(known, longer, *self._unseen(split))
 
     def unseen_gain_error(self, split: Split) -> float:
         """What a ratio of two plans of this model may miss of it: half is taken as shared."""
@@ -137,7 +151,7 @@ def step_time(engine: Engine, plan: Plan, step: Step) -> StepTime:
 
 def _replica_step(engine: Engine, plan: Plan, step: Step) -> StepTime:
     prices, total = engine.prices(plan), Cost()
-    stages = stage_costs(prices, step, engine.rules, engine.pace)
+    stages = stage_costs(prices, step, engine.rules, engine.paces)
     for one in stages:
         total.add_cost(one.cost, one.stages)
     add_sends(total, prices, step, engine.rules)

@@ -41,6 +41,29 @@ def expert_group(split: Split, stage: int, replica: int = 0) -> tuple[int, ...]:
     return tuple(itertools.chain.from_iterable(groups))
 
 
+def stage_ranks(split: Split, stage: int) -> tuple[int, ...]:
+    """All ranks that hold a stage's layers, of every replica."""
+    groups = (tensor_group(split, stage, replica) for replica in range(split.replicas))
+    return tuple(itertools.chain.from_iterable(groups))
+
+
+def same_time(split: Split, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The ranks of a listed crossing and of all that happen at the same time elsewhere.
+
+    A send between two stages is made by every tensor rank, and anything inside one replica by all.
+    """
+    size = split.tp * split.pp
+    replicas = range(split.replicas) if max(ranks) < size else range(1)
+    stages = {rank // split.tp for rank in ranks}
+    is_send = len(ranks) == 2 and len(stages) == 2 and max(ranks) < size
+    tensors = range(split.tp) if is_send else range(1)
+    return tuple(
+        tuple(rank + replica * size + tensor for rank in ranks)
+        for replica in replicas
+        for tensor in tensors
+    )
+
+
 def stage_sizes(split: Split, layers: int) -> tuple[int, ...]:
     """Layers of each stage: as stated, else vLLM's rule.
 
