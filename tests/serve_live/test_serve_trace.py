@@ -11,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import linkbound
+from fake_ports import FakePorts
 from linkbound.cli.trace import command
 from linkbound.errors import InputError, LinkboundError, TimeLimit
 from linkbound.evidence import Study
 from linkbound.evidence.types import Level, Severity
-from linkbound.serve.counters import CounterSampler, counter_witness
+from linkbound.links.live.meter import TrafficMeter
+from linkbound.links.traffic import READ_REQUEST_SHARE, GpuBytes, Traffic
+from linkbound.serve.counters import counter_witness
 from linkbound.serve.parse_engine_log import MAX_LOG_BYTES, parse_engine_log
-from linkbound.serve.path_types import CounterRun, GpuBytes, OwnReduce, PathAnswer
+from linkbound.serve.path_types import OwnReduce, PathAnswer
 from linkbound.serve.trace_files import parse_trace_log, parse_trace_logs
 from linkbound.serve.trace_run import trace_command
 from linkbound.serve.witnesses import judge
@@ -179,15 +182,28 @@ def test_words_of_other_engines(text, engine, own, disabled):
     assert (log.engine, log.own_reduce, log.disabled_because) == (engine, own, disabled)
 
 
-def gpus(nvlink, pcie, count=2):
-    return tuple(
-        GpuBytes(gpu=f"GPU{index}", nvlink_sent_bytes=nvlink, pcie_sent_bytes=pcie)
-        for index in range(count)
+def traffic_of(nvlink, pcie, count=2, **more):
+    """Every GPU sends and receives as much."""
+    return Traffic(
+        source="fake",
+        duration_s=1.0,
+        moved=tuple(
+            GpuBytes(
+                gpu=f"GPU{index}",
+                nvlink_sent_bytes=nvlink,
+                nvlink_received_bytes=nvlink,
+                # Beside the data, the requests for what was received.
+                pcie_sent_bytes=pcie + round(READ_REQUEST_SHARE * pcie),
+                pcie_received_bytes=pcie,
+            )
+            for index in range(count)
+        ),
+        **more,
     )
 
 
 @pytest.mark.parametrize(
-    ("nvlink", "pcie", "predicted", "answer"),
+    ("nvlink", "pcie", "expected", "answer"),
     [
         (100 * MIB, MIB, 200e6, PathAnswer.DIRECT),
         (MIB, 100 * MIB, 200e6, PathAnswer.STAGED),
@@ -198,56 +214,111 @@ def gpus(nvlink, pcie, count=2):
         (MIB, 100 * MIB, None, PathAnswer.STAGED),
         (40 * MIB, 60 * MIB, None, PathAnswer.MIXED),
         (100 * MIB, 100 * MIB, 1e6, PathAnswer.UNKNOWN),
-        (None, 100 * MIB, 200e6, PathAnswer.UNKNOWN),
     ],
 )
-def test_counters(nvlink, pcie, predicted, answer):
-    run = CounterRun(
-        source="fake", duration_s=1.0, moved=gpus(nvlink, pcie), predicted_bytes=predicted
+def test_counters(nvlink, pcie, expected, answer):
+    assert counter_witness(traffic_of(nvlink, pcie), expected).answer is answer
+
+
+def test_weights_that_are_loaded_are_no_crossing():
+    # Each GPU receives 8 GB of weights: 0.7 GB of requests go out, and no data.
+    loaded = GpuBytes(
+        gpu="GPU0",
+        nvlink_sent_bytes=0,
+        nvlink_received_bytes=0,
+        pcie_sent_bytes=708_000_000,
+        pcie_received_bytes=8_000_000_000,
     )
-    assert counter_witness(run).answer is answer
+    run = Traffic(source="fake", duration_s=1.0, moved=(loaded,))
+    assert counter_witness(run).answer is PathAnswer.UNKNOWN
 
 
-class FakeCounters:
-    name = "fake"
-
-    def __init__(self, *readings):
-        self.readings = list(readings)
-
-    def read(self):
-        return self.readings.pop(0)
-
-
-def test_idle_traffic_is_taken_off():
-    times = iter([0.0, 10.0, 10.0, 30.0])
-    source = FakeCounters(
-        gpus(0, 0), gpus(0, 10 * MIB), gpus(0, 10 * MIB), gpus(90 * MIB, 30 * MIB)
+def test_one_gpu_that_writes_to_the_host_sends_to_no_other():
+    saved = GpuBytes(
+        gpu="GPU0",
+        nvlink_sent_bytes=0,
+        nvlink_received_bytes=0,
+        pcie_sent_bytes=8_000_000_000,
+        pcie_received_bytes=1_000_000,
     )
-    sampler = CounterSampler(source, clock=lambda: next(times))
-    sampler.start()
-    sampler.end_idle()
-    run = sampler.end()
-    assert (run.idle_duration_s, run.duration_s) == (10.0, 20.0)
-    # 2 x 20 MiB in 20 s of load is what 2 x 10 MiB in 10 s of rest already were.
-    assert counter_witness(run).why == "NVLink sent 188.7 MB, PCIe 0.0 MB."
+    idle = GpuBytes(
+        gpu="GPU1",
+        nvlink_sent_bytes=0,
+        nvlink_received_bytes=0,
+        pcie_sent_bytes=0,
+        pcie_received_bytes=0,
+    )
+    witness = counter_witness(Traffic(source="fake", duration_s=1.0, moved=(saved, idle)))
+    assert witness.answer is PathAnswer.UNKNOWN
+    assert "nothing that left a GPU came to another one" in witness.why
 
 
-def test_counter_that_went_back_is_unknown():
-    sampler = CounterSampler(FakeCounters(gpus(50, 50), gpus(10, 60)), clock=lambda: 0.0)
-    sampler.start()
-    moved = sampler.end().moved
-    assert [one.nvlink_sent_bytes for one in moved] == [None, None]
-    assert [one.pcie_sent_bytes for one in moved] == [10, 10]
+@pytest.mark.parametrize(
+    ("traffic", "why"),
+    [
+        (
+            Traffic(source="NVML", duration_s=1.0, moved=(), silent={"NVML": "No driver."}),
+            "No driver.",
+        ),
+        (
+            Traffic(
+                source="NVML",
+                duration_s=1.0,
+                moved=(GpuBytes(gpu="GPU0", pcie_sent_bytes=10**9, pcie_received_bytes=0),),
+                silent={"GPU0 NVLink": "Not Supported"},
+            ),
+            "No NVLink counter could be read (GPU0 NVLink: Not Supported). PCIe counters alone",
+        ),
+        (
+            Traffic(
+                source="NVML",
+                duration_s=1.0,
+                moved=(GpuBytes(gpu="GPU0"),),
+                silent={"GPU0 PCIe": "Not Supported"},
+            ),
+            "No byte counter could be read (GPU0 PCIe: Not Supported).",
+        ),
+    ],
+)
+def test_counters_that_do_not_answer_say_why(traffic, why):
+    witness = counter_witness(traffic)
+    assert witness.answer is PathAnswer.UNKNOWN
+    assert witness.why.startswith(why)
+
+
+def test_idle_traffic_is_taken_off_and_a_blind_gap_is_said():
+    rest = traffic_of(0, 10 * MIB).moved
+    run = traffic_of(45 * MIB, 30 * MIB, idle=rest, idle_duration_s=0.5, blind_gaps=1)
+    # 10 MiB in half a second of rest are 20 of the 30 MiB in a second of load, on two GPUs.
+    assert counter_witness(run).why == ("NVLink carried 94.4 MB, the host got at least 21.0 MB.")
 
 
 def test_counters_that_contradict_the_log():
-    nccl = parse_trace_log((RECORDED / "h200-pair/nccl-p2p-off.log").read_bytes(), "n").nccl
-    run = CounterRun(source="fake", duration_s=1.0, moved=gpus(500 * MIB, 0))
-    found = judge(nccl, [], [counter_witness(run)])
-    assert found.answer is PathAnswer.DIRECT
+    nccl = parse_trace_log((RECORDED / "h200-pair/nccl-p2p-on.log").read_bytes(), "n").nccl
+    found = judge(nccl, [], [counter_witness(traffic_of(0, 500 * MIB))])
+    assert found.answer is PathAnswer.STAGED
     assert [one.code for one in found.findings] == ["witnesses-disagree"]
-    agreeing = CounterRun(source="fake", duration_s=1.0, moved=gpus(0, 500 * MIB))
-    assert judge(nccl, [], [counter_witness(agreeing)]).findings == ()
+    assert judge(nccl, [], [counter_witness(traffic_of(500 * MIB, 0))]).findings == ()
+
+
+def test_counters_show_that_the_variable_alone_stages_nothing():
+    nccl = parse_trace_log((VLLM / "llama8b_tp2_off.nccl.rank0.log").read_bytes(), "n").nccl
+    line = "(Worker pid=1) Using ['CUSTOM', 'PYNCCL'] all-reduce backends (in dispatch order) "
+    listed = parse_engine_log(line + "for group 'tp:0' out of potential backends: []", "e")
+    direct = counter_witness(traffic_of(500 * MIB, MIB))
+    found = judge(nccl, [listed], [direct])
+    assert found.answer is PathAnswer.DIRECT
+    (finding,) = found.findings
+    assert (finding.code, finding.level) == ("p2p-off-is-partial", Level.SEEN)
+    assert "CUSTOM stands before NCCL" in finding.seen
+    assert "NVLink carried 1,048.6 MB" in finding.seen
+    # Without a word of the engine the bytes alone show it.
+    codes = [one.code for one in judge(nccl, [], [direct]).findings]
+    assert codes == ["p2p-off-is-partial", "witnesses-disagree"]
+    # Nothing on the link: the variable did what it says.
+    staged = counter_witness(traffic_of(0, 500 * MIB))
+    off = judge(nccl, [], [staged])
+    assert (off.answer, off.findings) == (PathAnswer.STAGED, ())
 
 
 @given(st.one_of(st.binary(max_size=400), st.text(max_size=400).map(str.encode)))
@@ -311,6 +382,10 @@ def test_verb_text_names_witnesses():
     assert "    1 -> 0 P2P/CUMEM x2" in result.stdout.splitlines()
 
 
+def no_gpu():
+    return TrafficMeter(FakePorts())
+
+
 def test_command_is_told_to_let_nccl_speak():
     log = RECORDED / "h200-pair" / "nccl-p2p-off.log"
     code = (
@@ -319,10 +394,53 @@ def test_command_is_told_to_let_nccl_speak():
         f"pathlib.Path(path).write_bytes(pathlib.Path({str(log)!r}).read_bytes());"
         "print(os.environ['NCCL_DEBUG'])"
     )
-    traced = trace_command([sys.executable, "-c", code], limit_s=30)
+    traced = trace_command([sys.executable, "-c", code], limit_s=30, meter=no_gpu())
     assert traced.verdict.answer is PathAnswer.STAGED
     assert traced.child.stdout == b"INFO\n"
     assert [name for name, _ in traced.logs] == ["stdout", "nccl.h.1.log"]
+
+
+class FilePorts:
+    """Counters that a child moves: NVLink bytes sent by the first of two GPUs, in a file."""
+
+    name = "file"
+
+    def __init__(self, path):
+        self.path = path
+
+    def ports(self):
+        moved = int(self.path.read_text())
+        still = {"pcie_sent_bytes": 0, "pcie_received_bytes": 0}
+        return (
+            GpuBytes(gpu="GPU0", nvlink_sent_bytes=moved, nvlink_received_bytes=0, **still),
+            GpuBytes(gpu="GPU1", nvlink_sent_bytes=0, nvlink_received_bytes=moved, **still),
+        )
+
+    pcie = ports
+
+    def pcie_bytes_per_s(self):
+        return None
+
+    def silent(self):
+        return {}
+
+
+def test_verb_counts_what_the_command_moves(tmp_path, monkeypatch):
+    counts, study = tmp_path / "counts", tmp_path / "t.linkbound"
+    counts.write_text("1000")
+    meter = TrafficMeter(FilePorts(counts), sleep=lambda _: None)
+    monkeypatch.setattr("linkbound.links.live.meter.open_meter", lambda: meter)
+    code = f"open({str(counts)!r}, 'w').write(str(1000 + 4 * 10**9))"
+    arguments = ("-C", str(study), "--", sys.executable, "-c", code)
+    lines = run_verb(*arguments).stdout.splitlines()
+    assert lines[0] == "path: direct"
+    assert "counters (file): direct" in lines
+    assert "    GPU0: NVLink (0 links) 4,000.0 MB out, 0.0 MB in; PCIe 0.0 MB out, 0.0 MB in" in (
+        lines
+    )
+    with Study.open(study) as kept:
+        (record,) = kept.find("serve.trace")
+        assert record.outcome.values["traffic"]["moved"][0]["nvlink_sent_bytes"] == 4 * 10**9
 
 
 def test_failing_and_endless_commands():

@@ -12,6 +12,7 @@ from linkbound.errors import InputError, TimeLimit, UsageError
 
 if TYPE_CHECKING:
     from linkbound.evidence.types import Record
+    from linkbound.links.traffic import Traffic
     from linkbound.serve.path_types import PathVerdict
     from linkbound.serve.trace_run import TracedRun
 
@@ -76,16 +77,17 @@ def _trace_files(files: tuple[Path, ...], path: Path | None, as_json: bool) -> i
     logs = [(str(file), _read(file)) for file in files]
     found = parse_trace_logs(logs)
     verdict = judge(found.nccl, found.engines)
-    _show(verdict, _keep(path, verdict, logs, ()), as_json)
+    _show(verdict, _keep(path, verdict, logs), as_json)
     return 0
 
 
 def _trace_command(argv: tuple[str, ...], limit_s: float, path: Path | None, as_json: bool) -> int:
+    from linkbound.links.live.meter import open_meter
     from linkbound.serve.trace_run import trace_command
 
-    traced = trace_command(argv, limit_s=limit_s)
-    record_id = _keep(path, traced.verdict, list(traced.logs), argv)
-    _show(traced.verdict, record_id, as_json)
+    traced = trace_command(argv, limit_s=limit_s, meter=open_meter())
+    record_id = _keep(path, traced.verdict, list(traced.logs), argv, traced.traffic)
+    _show(traced.verdict, record_id, as_json, traced.traffic)
     return _exit_code(traced, limit_s)
 
 
@@ -121,7 +123,11 @@ def _read(file: Path) -> bytes:
 
 
 def _keep(
-    path: Path | None, verdict: "PathVerdict", logs: Logs, argv: tuple[str, ...]
+    path: Path | None,
+    verdict: "PathVerdict",
+    logs: Logs,
+    argv: tuple[str, ...] = (),
+    traffic: "Traffic | None" = None,
 ) -> str | None:
     if path is None:
         return None
@@ -129,11 +135,15 @@ def _keep(
 
     with Study.open_or_create(path) as study:
         blobs = tuple(dict.fromkeys(study.add_blob(data) for _, data in logs))
-        return study.append(_record(verdict, logs, blobs, argv))
+        return study.append(_record(verdict, logs, blobs, argv, traffic))
 
 
 def _record(
-    verdict: "PathVerdict", logs: Logs, blobs: tuple[str, ...], argv: tuple[str, ...]
+    verdict: "PathVerdict",
+    logs: Logs,
+    blobs: tuple[str, ...],
+    argv: tuple[str, ...],
+    traffic: "Traffic | None",
 ) -> "Record":
     import msgspec
 
@@ -142,19 +152,30 @@ def _record(
     return Record(
         kind="serve.trace",
         subject={"files": [name for name, _ in logs]},
-        outcome=Derived(values={"verdict": msgspec.to_builtins(verdict)}),
+        outcome=Derived(
+            values={
+                "verdict": msgspec.to_builtins(verdict),
+                "traffic": msgspec.to_builtins(traffic),
+            }
+        ),
         method="linkbound.serve.witnesses",
         command=argv,
         blobs=blobs,
     )
 
 
-def _show(verdict: "PathVerdict", record_id: str | None, as_json: bool) -> None:
+def _show(
+    verdict: "PathVerdict",
+    record_id: str | None,
+    as_json: bool,
+    traffic: "Traffic | None" = None,
+) -> None:
     if as_json:
         import msgspec
 
         document = {"schema": SCHEMA, "version": VERSION, "record_id": record_id}
-        echo_json({**document, **msgspec.to_builtins(verdict)})
+        counted = {"traffic": msgspec.to_builtins(traffic)}
+        echo_json({**document, **msgspec.to_builtins(verdict), **counted})
         return
     click.echo(f"path: {verdict.answer}")
     click.echo(f"  {printable(verdict.why)}")
@@ -163,8 +184,29 @@ def _show(verdict: "PathVerdict", record_id: str | None, as_json: bool) -> None:
         click.echo(f"  {printable(witness.why)}")
         for pair in witness.pairs:
             click.echo(f"    {printable(pair)}")
+    for line in _traffic_lines(traffic):
+        click.echo(f"    {line}")
     for finding in verdict.findings:
         click.echo(f"{finding.severity}: {finding.code} ({finding.level})")
         click.echo(f"  {printable(finding.seen)} {finding.why} {finding.remedy}")
     if record_id is not None:
         click.echo(f"record {record_id[:SHOWN_DIGITS]}")
+
+
+def _traffic_lines(traffic: "Traffic | None") -> list[str]:
+    """Each GPU's bytes beyond the idle rate; nothing where nothing was counted."""
+    from linkbound.links.traffic import flows
+
+    if traffic is None:
+        return []
+    links = {one.gpu: len(one.links) for one in traffic.moved}
+    return [
+        f"{one.gpu}: NVLink ({links[one.gpu]} links) {_mb(one.nvlink_sent_bytes)} out, "
+        f"{_mb(one.nvlink_received_bytes)} in; PCIe {_mb(one.host_sent_bytes)} out, "
+        f"{_mb(one.host_received_bytes)} in"
+        for one in flows(traffic)
+    ]
+
+
+def _mb(size_bytes: float | None) -> str:
+    return "unknown" if size_bytes is None else f"{size_bytes / 1e6:,.1f} MB"

@@ -78,25 +78,3 @@ class EngineLog(Value, frozen=True, kw_only=True):
     """Whether it says that multicast is in use; False where it says that it is not."""
     facts: Mapping[str, str] = {}
     """Memory, cache and start-up figures, as printed."""
-
-
-class GpuBytes(Value, frozen=True, kw_only=True):
-    """Bytes that passed a GPU's ports since some moment; None where its counter cannot be read."""
-
-    gpu: str
-    nvlink_sent_bytes: int | None = None
-    nvlink_received_bytes: int | None = None
-    pcie_sent_bytes: int | None = None
-    pcie_received_bytes: int | None = None
-
-
-class CounterRun(Value, frozen=True, kw_only=True):
-    """What passed while a load ran, and while nothing did."""
-
-    source: str
-    duration_s: float
-    moved: tuple[GpuBytes, ...]
-    idle_duration_s: float | None = None
-    idle: tuple[GpuBytes, ...] = ()
-    predicted_bytes: float | None = None
-    """What the crossings send from all GPUs together, the protocol's overhead included."""

@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linkbound.evidence.child import ChildResult, child_environment, run
-from linkbound.serve.counters import CounterSampler, counter_witness
-from linkbound.serve.path_types import PathAnswer, PathVerdict, Witness, WitnessKind
+from linkbound.links.live.meter import TrafficMeter
+from linkbound.links.traffic import Traffic
+from linkbound.serve.counters import counter_witness
+from linkbound.serve.parse_engine_log import MAX_LOG_BYTES
+from linkbound.serve.path_types import PathVerdict
 from linkbound.serve.trace_files import TraceLogs, parse_trace_log
 from linkbound.serve.witnesses import judge
 from linkbound.values import Value
@@ -24,22 +27,25 @@ class TracedRun(Value, frozen=True, kw_only=True):
     child: ChildResult
     logs: tuple[tuple[str, bytes], ...]
     """Name and content of everything it printed."""
+    traffic: Traffic
+    """What passed the GPUs' ports meanwhile."""
     verdict: PathVerdict
 
 
-def trace_command(
-    argv: Sequence[str], *, limit_s: float, sampler: CounterSampler | None = None
-) -> TracedRun:
+def trace_command(argv: Sequence[str], *, limit_s: float, meter: TrafficMeter) -> TracedRun:
     """Run `argv` for at most `limit_s` seconds and judge its path. Raises UsageError."""
+    meter.rest()
     with tempfile.TemporaryDirectory(prefix="linkbound-trace-") as folder:
         file = Path(folder) / "nccl.%h.%p.log"
         environment = child_environment({**NCCL_SPEAKS, "NCCL_DEBUG_FILE": str(file)})
-        if sampler is not None:
-            sampler.start()
-        child = run(argv, env=environment, limit_s=limit_s)
-        counted = _no_counters() if sampler is None else counter_witness(sampler.end())
+        meter.begin()
+        try:
+            child = run(argv, env=environment, limit_s=limit_s)
+            traffic = meter.end()
+        finally:
+            meter.close()
         logs = [("stdout", child.stdout), ("stderr", child.stderr)]
-        logs += [(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())]
+        logs += [(path.name, _head(path)) for path in sorted(Path(folder).iterdir())]
     found = [parse_trace_log(data, name) for name, data in logs]
     together = TraceLogs(
         nccl=tuple(log for one in found for log in one.nccl),
@@ -48,14 +54,12 @@ def trace_command(
     return TracedRun(
         child=child,
         logs=tuple((name, data) for name, data in logs if data),
-        verdict=judge(together.nccl, together.engines, (counted,)),
+        traffic=traffic,
+        verdict=judge(together.nccl, together.engines, (counter_witness(traffic),)),
     )
 
 
-def _no_counters() -> Witness:
-    return Witness(
-        kind=WitnessKind.COUNTERS,
-        source="hardware",
-        answer=PathAnswer.UNKNOWN,
-        why="No reader of byte counters is at hand for this host's GPUs.",
-    )
+def _head(path: Path) -> bytes:
+    """The log as far as one is read: channels come first, then a line for every eager call."""
+    with path.open("rb") as log:
+        return log.read(MAX_LOG_BYTES)

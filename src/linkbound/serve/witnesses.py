@@ -18,6 +18,7 @@ from linkbound.serve.path_types import (
 )
 
 _CERTAIN = (PathAnswer.DIRECT, PathAnswer.STAGED)
+_OVER_THE_LINK = (PathAnswer.DIRECT, PathAnswer.MIXED)
 
 
 def nccl_witness(log: NcclLog) -> Witness:
@@ -86,8 +87,9 @@ def judge(
     words = tuple(engine_witness(log) for log in engines)
     own = _strongest(engines)
     answer, why = _from_logs(_together(transport), own, transport, engines)
-    findings = [*_partial_switch(nccl, own, engines), *_ignored_settings(nccl, transport)]
     facts = [one for one in counters if one.answer is not PathAnswer.UNKNOWN]
+    findings = _partial_switch(nccl, transport, own, engines, facts)
+    findings += _ignored_settings(nccl, transport)
     if facts:
         findings += _contradictions(answer, facts, own)
         answer, why = _with_counters(answer, why, facts)
@@ -155,24 +157,48 @@ def _nothing_shown(said: Sequence[Witness], engines: Sequence[EngineLog]) -> str
 
 
 def _partial_switch(
-    nccl: Sequence[NcclLog], own: OwnReduce, engines: Sequence[EngineLog]
+    nccl: Sequence[NcclLog],
+    said: Sequence[Witness],
+    own: OwnReduce,
+    engines: Sequence[EngineLog],
+    facts: Sequence[Witness],
 ) -> list[Finding]:
-    switched = any(log.settings.get("NCCL_P2P_DISABLE") == "1" for log in nccl)
-    if not switched or own not in (OwnReduce.LIVE, OwnReduce.LISTED):
+    """NCCL's variable alone: something that does not ask NCCL still uses peer-to-peer."""
+    if not any(log.settings.get("NCCL_P2P_DISABLE") == "1" for log in nccl):
         return []
-    engine = next(log for log in engines if log.own_reduce is own)
+    seen = _seen_beside_nccl(said, own, engines, facts)
+    if not seen:
+        return []
+    certain = own is OwnReduce.LIVE or any(one.answer in _OVER_THE_LINK for one in facts)
     return [
         Finding(
             code="p2p-off-is-partial",
-            level=Level.SEEN if own is OwnReduce.LIVE else Level.SUSPECTED,
+            level=Level.SEEN if certain else Level.SUSPECTED,
             severity=Severity.ERROR,
-            seen=f"NCCL_P2P_DISABLE is 1, but {engine.engine}: {engine.own_reduce_why}.",
+            seen=f"NCCL_P2P_DISABLE is 1, but {'; '.join(seen)}",
             why="The variable governs NCCL alone; the engine's own kernels still write into the "
             "other GPU's memory, so this run is no measurement of the staged path.",
             remedy="Switch them off too: --disable-custom-all-reduce and the other settings that "
             "`linkbound serve --list` shows for the arm `staged`.",
         )
     ]
+
+
+def _seen_beside_nccl(
+    said: Sequence[Witness],
+    own: OwnReduce,
+    engines: Sequence[EngineLog],
+    facts: Sequence[Witness],
+) -> list[str]:
+    """What shows that data went over peer-to-peer although NCCL's own channels do not."""
+    seen = []
+    if own in (OwnReduce.LIVE, OwnReduce.LISTED):
+        engine = next(log for log in engines if log.own_reduce is own)
+        seen.append(f"{engine.engine}: {engine.own_reduce_why}.")
+    # Channels over P2P explain the bytes by themselves: that is another finding.
+    if _together(said) in (PathAnswer.STAGED, PathAnswer.UNKNOWN):
+        seen += [f"the counters: {one.why}" for one in facts if one.answer in _OVER_THE_LINK]
+    return seen
 
 
 def _ignored_settings(nccl: Sequence[NcclLog], said: Sequence[Witness]) -> list[Finding]:
