@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
+from linkbound.links.types import Operation
 from linkbound.values import Value
 
 
@@ -91,6 +92,28 @@ class GraphPath(Value, frozen=True, kw_only=True):
     type: str
 
 
+class NcclProtocol(StrEnum):
+    """How NCCL marks data as arrived: by a flag beside it, or by a step counter."""
+
+    LL = "LL"
+    LL128 = "LL128"
+    SIMPLE = "SIMPLE"
+
+
+class NcclChoice(Value, frozen=True, kw_only=True):
+    """What NCCL says it takes for a collective of one size (subsystem TUNING, rank 0)."""
+
+    operation: Operation | None
+    """None in versions up to 2.22, which print the size alone."""
+    size_bytes: int
+    algorithm: str
+    """`RING`, `TREE`, `NVLS`, ..., as printed or as the number means."""
+    protocol: NcclProtocol | None
+    """None for one that is not known here."""
+    calls: int
+    """Times that it was printed: calls from a CUDA graph print when they are captured only."""
+
+
 class LogWarning(Value, frozen=True, kw_only=True):
     """A text of `NCCL WARN` or a refusal, once, with how often it was printed."""
 
@@ -114,6 +137,7 @@ class NcclLog(Value, frozen=True, kw_only=True):
     channels: tuple[Channels, ...]
     patterns: tuple[GraphPattern, ...]
     paths: tuple[GraphPath, ...]
+    choices: tuple[NcclChoice, ...] = ()
     nvls_available: bool | None
     """True where any device says so; None where no line speaks of it."""
     warnings: tuple[LogWarning, ...]

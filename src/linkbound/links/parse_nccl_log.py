@@ -16,11 +16,13 @@ from linkbound.links.log_types import (
     GraphPath,
     GraphPattern,
     LogWarning,
+    NcclChoice,
     NcclLog,
     P2pType,
     Transport,
     TransportKind,
 )
+from linkbound.links.nccl_choices import choice_of
 from linkbound.links.nccl_lines import ChannelLine, InitLine, LogLine
 
 # The longest line is that of a topology dump, some 80 characters a device.
@@ -42,6 +44,7 @@ class _Log:
         self.channels: dict[Channels, None] = {}
         self.patterns: dict[GraphPattern, None] = {}
         self.paths: dict[GraphPath, None] = {}
+        self.choices: Counter[NcclChoice] = Counter()
         self.nvls: bool | None = None
         self.warnings: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
@@ -92,6 +95,8 @@ class _Log:
             self.channels[channels] = None
         elif pattern := nccl_lines.pattern_of(text):
             self.patterns[pattern] = None
+        elif choice := choice_of(text):
+            self.choices[choice] += 1
         else:
             self.paths.update(dict.fromkeys(nccl_lines.paths_of(text)))
 
@@ -170,6 +175,9 @@ def parse_nccl_log(text: str, source: str) -> NcclLog:
         channels=tuple(log.channels),
         patterns=tuple(log.patterns),
         paths=tuple(log.paths),
+        choices=tuple(
+            msgspec.structs.replace(choice, calls=calls) for choice, calls in log.choices.items()
+        ),
         nvls_available=log.nvls,
         warnings=_counted(log.warnings),
         refusals=_counted(log.refusals),
