@@ -1,7 +1,15 @@
-"""A client that follows anything, for tests that are not about the client."""
+"""A client that follows anything, and small runs of the faulty program."""
 
+import sys
+from pathlib import Path
+
+from linkbound.links.types import Arm
 from linkbound.serve.client_limit import limit_of
-from linkbound.serve.load_types import ClientStep
+from linkbound.serve.contenders import Contender, ServeRun
+from linkbound.serve.load_types import Arrival, Cell, ClientStep
+from linkbound.splits.types import Split
+
+FAULTY = Path(__file__).with_name("serve_faulty.py")
 
 
 def client_limit(chunks_per_s=1e6):
@@ -18,3 +26,45 @@ def client_limit(chunks_per_s=1e6):
             )
         ]
     )
+
+
+def faulty_program(folder):
+    """The faulty program as an executable file: it is started without a shell."""
+    path = folder / "engine"
+    path.write_text(f"#!{sys.executable}\n{FAULTY.read_text()}")
+    path.chmod(0o755)
+    return str(path)
+
+
+def cell(**changes):
+    plain = {
+        "arrival": Arrival.CLOSED,
+        "concurrency": 2,
+        "requests": 6,
+        "prompt_tokens": 16,
+        "output_tokens": 4,
+        "seed": 1,
+        "warm_up": 1,
+        "limit_s": 30.0,
+    }
+    return Cell(**plain | changes)
+
+
+def asked(program, fault, **changes):
+    plain = {
+        "engine": "xllamacpp",
+        "model": fault,
+        "contenders": (Contender(split=Split(), arm=None),),
+        "cells": (cell(),),
+        "repeats": 1,
+        "context_tokens": 64,
+        "sequences": 4,
+        "program": program,
+        "ready_limit_s": 20.0,
+    }
+    return ServeRun(**plain | changes)
+
+
+def two_arms(program, model):
+    contenders = tuple(Contender(split=Split(tp=2), arm=arm) for arm in (Arm.P2P, Arm.STAGED))
+    return asked(program, model, engine="vllm", contenders=contenders, devices=(0, 1))

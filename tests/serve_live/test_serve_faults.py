@@ -1,60 +1,24 @@
 """Servers that die, hang, lie or cut: each is a record, and what comes after still runs."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from serve_cases import client_limit
+from serve_cases import asked, cell, client_limit, faulty_program, two_arms
 
 from linkbound.evidence import Failed, Measured, Skipped, Study
-from linkbound.links.types import Arm
 from linkbound.serve.compare_runs import rows_of
-from linkbound.serve.contenders import Contender, ServeRun
-from linkbound.serve.load_types import Arrival, Cell
+from linkbound.serve.contenders import Contender
+from linkbound.serve.held import held_records
+from linkbound.serve.load_types import Arrival
 from linkbound.serve.process import free_port
-from linkbound.serve.serving import held_records, run_serving
+from linkbound.serve.serving import run_serving
 from linkbound.splits.types import Split
-
-FAULTY = Path(__file__).with_name("serve_faulty.py")
-
-
-def cell(**changes):
-    plain = {
-        "arrival": Arrival.CLOSED,
-        "concurrency": 2,
-        "requests": 6,
-        "prompt_tokens": 16,
-        "output_tokens": 4,
-        "seed": 1,
-        "warm_up": 1,
-        "limit_s": 30.0,
-    }
-    return Cell(**plain | changes)
 
 
 @pytest.fixture
 def program(tmp_path):
-    """The faulty program as an executable file: it is started without a shell."""
-    path = tmp_path / "engine"
-    path.write_text(f"#!{sys.executable}\n{FAULTY.read_text()}")
-    path.chmod(0o755)
-    return str(path)
-
-
-def asked(program, fault, **changes):
-    plain = {
-        "engine": "xllamacpp",
-        "model": fault,
-        "contenders": (Contender(split=Split(), arm=None),),
-        "cells": (cell(),),
-        "repeats": 1,
-        "context_tokens": 64,
-        "sequences": 4,
-        "program": program,
-        "ready_limit_s": 20.0,
-    }
-    return ServeRun(**plain | changes)
+    return faulty_program(tmp_path)
 
 
 def serve(tmp_path, run, limit=None):
@@ -227,11 +191,6 @@ def test_turns_are_abba_and_resume_repeats_nothing(tmp_path, program):
     assert all("already there" in line for line in said)
     with Study.open(tmp_path / "s.linkbound") as study:
         assert len(held_records(study, run)) == 4
-
-
-def two_arms(program, model):
-    contenders = tuple(Contender(split=Split(tp=2), arm=arm) for arm in (Arm.P2P, Arm.STAGED))
-    return asked(program, model, engine="vllm", contenders=contenders, devices=(0, 1))
 
 
 def test_path_of_every_arm_is_proven(tmp_path, program):

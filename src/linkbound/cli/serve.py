@@ -7,14 +7,13 @@ import click
 
 from linkbound.cli.options import HELP, stem
 from linkbound.cli.serve_plan import plan_run, read_file
-from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines
+from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines, traffic_lines
 from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
 from linkbound.errors import LinkboundError, UsageError
 
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
-    from linkbound.evidence.types import Finding
-    from linkbound.serve.compare_runs import Difference, Row
+    from linkbound.evidence.types import Record
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.load_types import ClientLimit
 
@@ -182,7 +181,9 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
         rows_of,
         slower_findings,
     )
-    from linkbound.serve.serving import held_records, run_serving
+    from linkbound.serve.held import held_records
+    from linkbound.serve.serving import run_serving
+    from linkbound.serve.traffic_rows import traffic_rows
 
     def say(text: str) -> None:
         click.echo(printable(text), err=True)
@@ -194,12 +195,15 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
         rows = rows_of(held_records(study, run))
         differences = differences_of(rows)
         findings = slower_findings(rows)
+        traffic = traffic_rows(held_records(study, run, "serve.traffic"))
         subject = {"engine": run.engine, "model": run.model}
-        record_id = study.append(comparison_record(rows, differences, findings, subject))
+        compared = comparison_record(rows, differences, findings, subject, traffic)
+        record_id = study.append(compared)
     if as_json:
-        _show_json(run, rows, differences, findings, record_id)
+        _show_json(run, record_id, compared)
     else:
         click.echo("\n".join(comparison_lines(rows, differences, findings)))
+        click.echo("\n".join(traffic_lines(traffic)), nl=bool(traffic))
         click.echo(f"record {record_id[:SHOWN_DIGITS]}")
     click.echo(f"Wrote {path}", err=True)
     if not any(row.figures for row in rows):
@@ -233,15 +237,10 @@ def _client_limit(run: "ServeRun") -> "ClientLimit":
     )
 
 
-def _show_json(
-    run: "ServeRun",
-    rows: "tuple[Row, ...]",
-    differences: "tuple[Difference, ...]",
-    findings: "tuple[Finding, ...]",
-    record_id: str,
-) -> None:
-    import msgspec
+def _show_json(run: "ServeRun", record_id: str, compared: "Record") -> None:
+    from linkbound.evidence.types import Derived
 
+    assert isinstance(compared.outcome, Derived)
     echo_json(
         {
             "schema": SCHEMA,
@@ -249,8 +248,6 @@ def _show_json(
             "engine": run.engine,
             "model": run.model,
             "record_id": record_id,
-            "rows": msgspec.to_builtins(rows),
-            "differences": msgspec.to_builtins(differences),
-            "findings": msgspec.to_builtins(findings),
+            **compared.outcome.values,
         }
     )

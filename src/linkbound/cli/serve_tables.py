@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.foreign import ForeignRun
     from linkbound.serve.latency import Spread
+    from linkbound.serve.traffic_rows import TrafficRow
 
 _HEADER = (
     *("cell", "contender", "n", "tok/s", "ttft p50", "p99", "tpot p50", "p99"),
     *("good", "failed", "drift"),
 )
 _FOREIGN_HEADER = ("tool", "run", "figure", "n", "p50", "p90", "p99")
+_TRAFFIC_HEADER = (
+    *("cell", "contender", "n", "NVLink GB", "host GB"),
+    *("over", "expected GB", "off", "agrees"),
+)
 _FOREIGN = {
     "ttft from schedule": "ttft_from_schedule_s",
     "ttft from send": "ttft_from_send_s",
@@ -70,6 +75,36 @@ def _cells(row: "Row") -> tuple[str, ...]:
         *(row.cell, row.contender, str(speed.n), shown("output_tokens_per_s"), *times),
         *(shown("goodput"), f"{row.failed} of {row.requests}"),
         _ABSENT if drift is None else f"{drift:+.1%}",
+    )
+
+
+def traffic_lines(rows: "tuple[TrafficRow, ...]") -> list[str]:
+    """What byte counters saw of each contender in each cell; nothing where nothing was counted."""
+    from linkbound.report.table import render_table
+
+    if not rows:
+        return []
+    lines = ["Bytes that all GPUs of a contender sent, by their counters, idle traffic taken off."]
+    lines += render_table(_TRAFFIC_HEADER, [_traffic_cells(row) for row in rows], left=2)
+    reasons = dict.fromkeys((row.contender, one) for row in rows for one in row.reasons)
+    lines += [f"{contender}: {printable(reason)}" for contender, reason in reasons]
+    return lines
+
+
+def _traffic_cells(row: "TrafficRow") -> tuple[str, ...]:
+    def gb(size_bytes: float | None) -> str:
+        return _ABSENT if size_bytes is None else f"{size_bytes / 1e9:,.3f}"
+
+    expected = _ABSENT
+    if row.low_bytes is not None and row.high_bytes is not None:
+        low, high = gb(row.low_bytes), gb(row.high_bytes)
+        expected = low if low == high else f"{low} to {high}"
+    agrees = {None: _ABSENT, True: "yes", False: "NO"}[row.agrees]
+    return (
+        *(row.cell, row.contender, str(row.n), gb(row.nvlink_bytes), gb(row.host_bytes)),
+        *(row.over or _ABSENT, expected),
+        _ABSENT if row.deviation is None else f"{row.deviation:+.1%}",
+        agrees,
     )
 
 

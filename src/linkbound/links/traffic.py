@@ -3,7 +3,9 @@
 Values and arithmetic only; links/live/meter.py fills them from the hardware's counters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+import msgspec
 
 from linkbound.values import Value
 
@@ -133,3 +135,12 @@ def total(traffic: Traffic, name: str) -> float | None:
     """A field of `GpuFlow` over all GPUs of the window; None where one of them is not known."""
     values = [getattr(one, name) for one in flows(traffic)]
     return None if not values or None in values else float(sum(values))
+
+
+def of_gpus(traffic: Traffic, gpus: Collection[str]) -> Traffic:
+    """The same window, of the GPUs named alone."""
+    return msgspec.structs.replace(
+        traffic,
+        moved=tuple(one for one in traffic.moved if one.gpu in gpus),
+        idle=tuple(one for one in traffic.idle if one.gpu in gpus),
+    )

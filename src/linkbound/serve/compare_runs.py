@@ -10,7 +10,9 @@ import msgspec
 
 from linkbound.evidence.stats import median
 from linkbound.evidence.types import Derived, Finding, Level, Measured, Record, Severity
+from linkbound.serve.contenders import cell_key
 from linkbound.serve.latency import LoadSummary
+from linkbound.serve.traffic_rows import TrafficRow
 from linkbound.values import Value
 
 
@@ -73,14 +75,9 @@ def rows_of(records: Iterable[Record]) -> tuple[Row, ...]:
     """A row for each contender and cell among `serve.load` records, in order of appearance."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        key = (str(record.subject["contender"]), _cell_key(record.subject))
+        key = (str(record.subject["contender"]), cell_key(record.subject))
         groups.setdefault(key, []).append(record)
     return tuple(_row(contender, cell, group) for (contender, cell), group in groups.items())
-
-
-def _cell_key(subject: Mapping[str, Any]) -> str:
-    lengths = f"{subject['prompt_tokens']} in, {subject['output_tokens']} out"
-    return f"{subject['cell']}, {lengths}"
 
 
 def _row(contender: str, cell: str, records: Sequence[Record]) -> Row:
@@ -189,9 +186,11 @@ def comparison_record(
     differences: Sequence[Difference],
     findings: Sequence[Finding],
     subject: Mapping[str, Any],
+    traffic: Sequence[TrafficRow] = (),
 ) -> Record:
     """The whole comparison, resting on the records of its cells."""
-    parents = tuple(dict.fromkeys(one for row in rows for one in row.record_ids))
+    ids = [row.record_ids for row in rows] + [row.record_ids for row in traffic]
+    parents = tuple(dict.fromkeys(one for group in ids for one in group))
     return Record(
         kind="serve.comparison",
         subject=subject,
@@ -200,6 +199,7 @@ def comparison_record(
                 "rows": msgspec.to_builtins(tuple(rows)),
                 "differences": msgspec.to_builtins(tuple(differences)),
                 "findings": msgspec.to_builtins(tuple(findings)),
+                "traffic": msgspec.to_builtins(tuple(traffic)),
             }
         ),
         method="linkbound.serve.compare_runs",

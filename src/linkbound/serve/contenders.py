@@ -84,6 +84,12 @@ def cell_subject(run: ServeRun, contender: Contender, cell: Cell, repeat: int) -
     }
 
 
+def cell_key(subject: Mapping[str, Any]) -> str:
+    """What tells cells apart in a table: arrivals and lengths."""
+    lengths = f"{subject['prompt_tokens']} in, {subject['output_tokens']} out"
+    return f"{subject['cell']}, {lengths}"
+
+
 def reseeded(cell: Cell, number: int, repeat: int) -> Cell:
     """The cell of this repeat: new prompts for each, arrivals alike, all contenders the same."""
     return msgspec.structs.replace(cell, seed=cell.seed * 1_000 + number, repeat=repeat)

@@ -55,6 +55,7 @@ _FACTS = (
     ("kv_memory", re.compile(r"Available KV cache memory: ([\d.]{1,12} GiB)")),
     ("kv_tokens", re.compile(r"GPU KV cache size: ([\d,]{1,20}) tokens")),
     ("graph_memory", re.compile(r"Graph capturing finished in .{1,20} took ([\d.]{1,12} GiB)")),
+    ("graph_sizes", re.compile(r"'cudagraph_capture_sizes': \[([\d, ]{1,4000})\]")),
     ("start_up_s", re.compile(r"init engine \(.{1,80}\) took ([\d.]{1,12}) s")),
     ("pipeline_parallelism", re.compile(r"(pipeline parallelism enabled)")),
 )

@@ -20,6 +20,7 @@ from linkbound.serve.latency import CACHED_SHARE_LIMIT, LoadSummary
 from linkbound.serve.load_types import ClientLimit, Request
 from linkbound.serve.outputs import Output
 from linkbound.serve.path_types import PathVerdict
+from linkbound.serve.path_watch import Seen
 
 METHOD = "linkbound.serve.load"
 METHOD_VERSION = 1
@@ -175,6 +176,29 @@ def trace_record(
         method="linkbound.serve.witnesses",
         parents=parents,
         blobs=blobs,
+    )
+
+
+def traffic_record(
+    subject: Mapping[str, Any], seen: Seen, parents: tuple[str, ...], machine: str | None
+) -> Record:
+    """What passed the GPUs' ports during a cell, and what was to; why not, where nothing counts."""
+    values = {
+        "traffic": msgspec.to_builtins(seen.traffic),
+        "check": msgspec.to_builtins(seen.check),
+        "witness": msgspec.to_builtins(seen.witness),
+        "verdict": {"answer": seen.verdict.answer.value, "why": seen.verdict.why},
+    }
+    return Record(
+        kind="serve.traffic",
+        subject=subject,
+        outcome=Measured(values=values)
+        if seen.traffic.moved
+        else Skipped(reason=Reason(code="no-counters", text=seen.witness.why)),
+        method="linkbound.links.live.meter",
+        parents=parents,
+        machine=machine,
+        duration_s=seen.traffic.duration_s,
     )
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Failed, Measured, Reason, Record
+from linkbound.evidence.types import Failed, Finding, Measured, Reason, Record
+from linkbound.links.live.meter import TrafficMeter, open_meter
 from linkbound.serve.client_limit import asks_too_much, was_client_bound
 from linkbound.serve.contenders import (
     Contender,
@@ -21,11 +22,15 @@ from linkbound.serve.contenders import (
     reseeded,
     turns,
 )
+from linkbound.serve.engines import ENGINES
 from linkbound.serve.latency import summarise
 from linkbound.serve.load import run_cell
-from linkbound.serve.load_types import Cell, ClientLimit
+from linkbound.serve.load_types import Cell, ClientLimit, Request
+from linkbound.serve.moved import Moved, moved_by_requests
 from linkbound.serve.output_probe import probe_output
 from linkbound.serve.outputs import Output, compare_outputs
+from linkbound.serve.path_types import PathVerdict
+from linkbound.serve.path_watch import PathWatch, Seen
 from linkbound.serve.records import (
     client_record,
     finding_record,
@@ -35,6 +40,7 @@ from linkbound.serve.records import (
     request_lines,
     skipped_record,
     trace_record,
+    traffic_record,
 )
 from linkbound.serve.servers import Servers
 from linkbound.serve.trace_files import parse_trace_log
@@ -44,12 +50,24 @@ Say = Callable[[str], None]
 Subject = Mapping[str, Any]
 
 
-def run_serving(study: Study, run: ServeRun, limit: ClientLimit, say: Say) -> None:
-    """Run every turn that the study does not hold yet; each record is on disk at once."""
+def run_serving(
+    study: Study,
+    run: ServeRun,
+    limit: ClientLimit,
+    say: Say,
+    *,
+    meter: TrafficMeter | None = None,
+) -> None:
+    """Run every turn that the study does not hold yet; each record is on disk at once.
+
+    `meter` counts what passes the GPUs of this host; without one, it is NVML's.
+    """
     client_id = study.append(client_record(limit, run.machine))
+    meter = meter or open_meter()
     outputs: dict[str, tuple[Output, str]] = {}
     for repeat, contender in turns(run.contenders, run.repeats):
-        _Turn(study, run, contender, repeat, (limit, client_id), outputs, say).run()
+        watch = PathWatch(meter, run, contender)
+        _Turn(study, run, contender, repeat, (limit, client_id), outputs, say, watch).run()
 
 
 class _Turn:
@@ -64,6 +82,7 @@ class _Turn:
         client: tuple[ClientLimit, str],
         outputs: dict[str, tuple[Output, str]],
         say: Say,
+        watch: PathWatch,
     ) -> None:
         self._study = study
         self._run = run
@@ -72,6 +91,8 @@ class _Turn:
         self._limit, self._client_id = client
         self._outputs = outputs
         self._say = say
+        self._watch = watch
+        self._found: set[str] = set()
 
     def run(self) -> None:
         left = self._left()
@@ -115,6 +136,7 @@ class _Turn:
                 self._give_up(left, reason, start_id)
                 return []
             self._ask_fixed_prompt(servers, subject, start_id)
+            self._watch.rest()
             while left:
                 cell, cell_name = left[0]
                 left = left[1:]
@@ -167,13 +189,24 @@ class _Turn:
         )
         parents = (start_id,)
         self._study.append(trace_record(subject, verdict, parents, self._log_blobs(servers)))
-        for finding in verdict.findings:
-            self._study.append(finding_record(subject, finding, parents))
-            self._say(f"{finding.severity}: {finding.seen}")
+        self._keep_findings(subject, verdict.findings, parents)
+        return self._broken_arm(verdict)
+
+    def _broken_arm(self, verdict: PathVerdict) -> Reason | None:
         if not breaks_arm(self._contender.arm, verdict.answer):
             return None
         text = f"Arm {self._contender.arm} runs {verdict.answer}: {verdict.why}"
         return Reason(code="arm-not-kept", text=text)
+
+    def _keep_findings(
+        self, subject: Subject, findings: Sequence[Finding], parents: tuple[str, ...]
+    ) -> None:
+        """Each once in a turn: the logs say the same after every cell."""
+        for finding in findings:
+            if finding.seen not in self._found:
+                self._found.add(finding.seen)
+                self._study.append(finding_record(subject, finding, parents))
+                self._say(f"{finding.severity}: {finding.seen}")
 
     def _give_up(self, left: Sequence[tuple[Cell, Subject]], reason: Reason, start_id: str) -> None:
         self._say(f"{self._contender.name}: {reason.code}, {reason.text}")
@@ -206,12 +239,15 @@ class _Turn:
         self._say(f"{self._contender.name}, {cell.name}: {cell.requests} requests")
         started = datetime.now(UTC).isoformat(timespec="seconds")
         began = time.monotonic()
+        self._watch.begin()
         requests = run_cell(servers.target(), cell)
         duration_s = time.monotonic() - began
+        seen = self._watch.end(self._moved(requests), servers.logs())
         trouble = servers.trouble()
         counted = any(not one.warm_up for one in requests)
         summary = summarise(requests, self._run.slo) if counted else None
-        refusal = trouble or (was_client_bound(summary, self._limit) if summary else None)
+        refusal = trouble or self._broken_arm(seen.verdict)
+        refusal = refusal or (was_client_bound(summary, self._limit) if summary else None)
         blobs: tuple[str, ...] = (self._study.add_blob(request_lines(requests)),)
         log = None
         if refusal is not None or summary is None or summary.failed:
@@ -222,7 +258,7 @@ class _Turn:
             if trouble is not None
             else outcome_of(requests, summary, refusal, log)
         )
-        self._study.append(
+        load_id = self._study.append(
             load_record(
                 subject,
                 outcome,
@@ -234,21 +270,31 @@ class _Turn:
                 started=started,
             )
         )
+        self._keep_traffic(subject, seen, (load_id, start_id))
         match outcome:
             case Failed(reason=reason):
                 self._say(f"{self._contender.name}, {cell.name}: {reason.code}, {reason.text}")
         return trouble
 
+    def _moved(self, requests: Sequence[Request]) -> Moved | Reason:
+        """The tokens of a cell; steps are as large as the engine's rules let them be."""
+        rules = ENGINES[self._run.engine].rules
+        if rules is None:
+            text = f"Nothing is known of the steps that {self._run.engine} makes."
+            return Reason(code="rules-unknown", text=text)
+        return moved_by_requests(requests, rules.max_batched_tokens, self._run.sequences)
+
+    def _keep_traffic(self, subject: Subject, seen: Seen, parents: tuple[str, ...]) -> None:
+        """What the counters saw of a cell; where nothing was to cross and none answers, nothing.
+
+        A server that somebody else started may be on any host.
+        """
+        if not ENGINES[self._run.engine].starts:
+            return
+        if seen.traffic.moved or self._contender.arm is not None:
+            self._study.append(traffic_record(subject, seen, parents, self._run.machine))
+            self._keep_findings(subject, seen.findings, parents)
+
     def _log_blobs(self, servers: Servers) -> tuple[str, ...]:
         logs = [data for data in servers.logs().values() if data]
         return tuple(dict.fromkeys(self._study.add_blob(data) for data in logs))
-
-
-def held_records(study: Study, run: ServeRun) -> tuple[Record, ...]:
-    """The last record of every cell of this run, in the order of its turns."""
-    found = []
-    for repeat, contender in turns(run.contenders, run.repeats):
-        for number, cell in enumerate(run.cells):
-            subject = cell_subject(run, contender, reseeded(cell, number, repeat), repeat)
-            found += study.find("serve.load", **subject)[-1:]
-    return tuple(found)

@@ -59,17 +59,6 @@ class WireBytes(Value, frozen=True, kw_only=True):
     """The phases' tolerances, each by its part of the bytes."""
     parts: tuple[WirePart, ...]
 
-    def deviation(self, seen_bytes: float) -> float | None:
-        """By which share `seen_bytes` is above the interval, or below it (negative); 0 inside it.
-
-        None where nothing is expected.
-        """
-        if not self.high_bytes:
-            return None
-        if seen_bytes > self.high_bytes:
-            return seen_bytes / self.high_bytes - 1
-        return min(0.0, seen_bytes / self.low_bytes - 1)
-
 
 def step_parts(crossings: Iterable[Crossing], wire: Wire, steps: float) -> tuple[WirePart, ...]:
     """The wire bytes of `steps` steps with these crossings each."""
