@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -29,6 +30,34 @@ CASES = Path(__file__).parents[1] / "cases"
 RECORDED = Path(linkbound.__file__).parent / "recorded"
 VLLM = RECORDED / "h200-pair" / "vllm-0.24.0" / "logs"
 MIB = 1024**2
+POSTED = [
+    ("004*/all_reduce_perf.txt", "unknown", "No channel line"),
+    ("004*/nccl-p2p-disabled.log", "unknown", "NCCL_P2P_LEVEL=LOC"),
+    ("004*/nccl-p2p-hang.log", "direct", "P2P/direct pointer 1 -> 0"),
+    ("013*/nccl-p2p-off.log", "staged", "NCCL_P2P_DISABLE=1"),
+    ("013*/nccl-p2p-on.log", "direct", "2 x P2P/CUMEM 1 -> 0"),
+    ("032*/nccl.log", "direct", "P2P/direct pointer/read"),
+    ("042*/nccl.log", "staged", "2 x SHM/direct 1 -> 0"),
+    ("043*/nccl-2.2x.log", "unknown", "No space left on device"),
+    ("043*/nccl-2.5-style.log", "staged", "SHM/direct 2 -> 3"),
+    ("043*/nccl-2.9.6.log", "unknown", "No channel line"),
+    ("045*/nccl.log", "unknown", "No channel line"),
+    ("048*/nccl.log", "staged", "the driver refuses peer access (Could not enable P2P"),
+    ("049*/nccl.log", "unknown", "No channel line"),
+    ("051*/nccl.log", "direct", "P2P/direct pointer"),
+    ("053*/nccl.log", "unknown", "No channel line"),
+    ("073*/nccl.log", "unknown", "No channel line"),
+    ("079*/nccl.log", "direct", "3 x P2P/CUMEM 2 -> 3"),
+    ("089*/nccl-p2p-disabled.log", "unknown", "NCCL_P2P_LEVEL=LOC"),
+]
+RECORDED_LOGS = [
+    ("h200-pair/nccl-p2p-on.log", PathAnswer.DIRECT),
+    ("h200-pair/nccl-p2p-off.log", PathAnswer.STAGED),
+    ("5060ti-pair/nccl-p2p-on.log", PathAnswer.DIRECT),
+    ("5060ti-pair/nccl-p2p-off.log", PathAnswer.STAGED),
+]
+# What no other file has: a line of NCCL, or of an engine's start.
+SIGNS = re.compile(rb"NCCL (?:INFO|WARN)|RCCL version|all-reduce backends|ggml_cuda|TRT-LLM\]")
 
 
 def verdict_of(*paths):
@@ -40,47 +69,32 @@ def run_of(tag):
     return [VLLM / f"{tag}.engine.log", *sorted(VLLM.glob(f"{tag}.nccl.*"))]
 
 
-@pytest.mark.parametrize(
-    ("name", "answer", "reason"),
-    [
-        ("004*/nccl-p2p-disabled.log", "unknown", "NCCL_P2P_LEVEL=LOC"),
-        ("004*/nccl-p2p-hang.log", "direct", "P2P/direct pointer 1 -> 0"),
-        ("013*/nccl-p2p-off.log", "staged", "NCCL_P2P_DISABLE=1"),
-        ("013*/nccl-p2p-on.log", "direct", "2 x P2P/CUMEM 1 -> 0"),
-        ("032*/nccl.log", "direct", "P2P/direct pointer/read"),
-        ("042*/nccl.log", "staged", "2 x SHM/direct 1 -> 0"),
-        ("043*/nccl-2.2x.log", "unknown", "No space left on device"),
-        ("043*/nccl-2.5-style.log", "staged", "SHM/direct 2 -> 3"),
-        ("043*/nccl-2.9.6.log", "unknown", "No channel line"),
-        ("045*/nccl.log", "unknown", "No channel line"),
-        ("048*/nccl.log", "staged", "the driver refuses peer access (Could not enable P2P"),
-        ("049*/nccl.log", "unknown", "No channel line"),
-        ("051*/nccl.log", "direct", "P2P/direct pointer"),
-        ("053*/nccl.log", "unknown", "No channel line"),
-        ("073*/nccl.log", "unknown", "No channel line"),
-        ("079*/nccl.log", "direct", "3 x P2P/CUMEM 2 -> 3"),
-        ("089*/nccl-p2p-disabled.log", "unknown", "NCCL_P2P_LEVEL=LOC"),
-    ],
-)
+@pytest.mark.parametrize(("name", "answer", "reason"), POSTED)
 def test_every_posted_log(name, answer, reason):
     found = verdict_of(next(CASES.glob(name)))
     assert (found.answer.value, found.findings) == (answer, ())
     assert reason in found.why
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("h200-pair/nccl-p2p-on.log", PathAnswer.DIRECT),
-        ("h200-pair/nccl-p2p-off.log", PathAnswer.STAGED),
-        ("5060ti-pair/nccl-p2p-on.log", PathAnswer.DIRECT),
-        ("5060ti-pair/nccl-p2p-off.log", PathAnswer.STAGED),
-    ],
-)
+@pytest.mark.parametrize(("name", "answer"), RECORDED_LOGS)
 def test_every_recorded_nccl_log(name, answer):
     found = verdict_of(RECORDED / name)
     assert found.answer is answer
     assert "No engine's log says" in found.why
+
+
+def test_no_log_of_a_case_or_a_machine_is_left_out():
+    posted = {path for name, *_ in POSTED for path in CASES.glob(name)}
+    machines = {RECORDED / name for name, _ in RECORDED_LOGS} | set(VLLM.glob("llama8b_*"))
+    found = {
+        path
+        for folder in (CASES, RECORDED)
+        for path in folder.rglob("*")
+        if path.suffix in (".log", ".txt") and SIGNS.search(path.read_bytes())
+    }
+    # The start of vLLM on one GPU has no line of NCCL and none of an all-reduce.
+    assert found <= posted | machines
+    assert {path.name for path in (posted | machines) - found} == {"llama8b_tp1.engine.log"}
 
 
 @pytest.mark.parametrize(
