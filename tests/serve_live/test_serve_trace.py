@@ -234,6 +234,20 @@ def test_counters(nvlink, pcie, expected, answer):
     assert counter_witness(traffic_of(nvlink, pcie), expected).answer is answer
 
 
+def test_a_gpu_without_counters_of_pcie_can_show_the_link_alone():
+    def counted(nvlink):
+        moved = (
+            GpuBytes(gpu="GPU0", nvlink_sent_bytes=nvlink, nvlink_received_bytes=0),
+            GpuBytes(gpu="GPU1", nvlink_sent_bytes=0, nvlink_received_bytes=nvlink),
+        )
+        return Traffic(source="fake", duration_s=1.0, moved=moved)
+
+    assert counter_witness(counted(200 * MIB), 200e6).answer is PathAnswer.DIRECT
+    idle = counter_witness(counted(0), 200e6)
+    assert idle.answer is PathAnswer.UNKNOWN
+    assert idle.why.endswith("the link did not carry it, and no counter says what did.")
+
+
 def test_weights_that_are_loaded_are_no_crossing():
     # Each GPU receives 8 GB of weights: 0.7 GB of requests go out, and no data.
     loaded = GpuBytes(

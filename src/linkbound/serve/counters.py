@@ -69,7 +69,12 @@ def _against_expectation(
         return PathAnswer.DIRECT, f"{shown}."
     if nvlink > STRAY_SHARE * expected:
         return PathAnswer.MIXED, f"{shown}: part of it passed the link."
-    if host is not None and host >= LEAST_SHARE * expected:
+    if host is None:
+        return (
+            PathAnswer.UNKNOWN,
+            f"{shown}: the link did not carry it, and no counter says what did.",
+        )
+    if host >= LEAST_SHARE * expected:
         return PathAnswer.STAGED, f"{shown}: the link was idle while data went to the host."
     return PathAnswer.UNKNOWN, f"{shown}: neither the link nor PCIe carried it."
 
