@@ -199,10 +199,13 @@ ERRORS = {
         ["study", "llama-3.1-8b", "-C", "a.html"],
         "-C 'a.html' is no name for a study.",
     ),
-    "predict without anything": (["predict"], "predict needs a MODEL or --score RUNS.jsonl"),
+    "predict without anything": (
+        ["predict"],
+        "predict needs one of MODEL, --points RUNS.jsonl and --score FILE",
+    ),
     "predict with both": (
         ["predict", "llama-3.1-8b", "--score", "runs.jsonl"],
-        "predict needs a MODEL or --score RUNS.jsonl",
+        "predict needs one of MODEL, --points RUNS.jsonl and --score FILE",
     ),
     "no study here": (["verdict"], "No study is here."),
     "report without an ending": (["report", "-o", "page"], "No study is here."),

@@ -10,23 +10,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from predict_cases import CONFIGS, engine_on, shape_of
+from predict_cases import engine_on
+from runs_files import row, with_rows
 
 from linkbound.cli.main import run
 from linkbound.errors import InputError
 from linkbound.evidence.study import Study
 from linkbound.links import Arm
-from linkbound.predict.score import (
-    Metric,
-    Prediction,
-    Score,
-    Summary,
-    predict_specs,
-    range_error,
-    score,
-)
+from linkbound.predict.effects import range_error
+from linkbound.predict.points import Metric, Prediction, observation, predict_specs
+from linkbound.predict.score import score
+from linkbound.predict.score_types import Score, Summary
 from linkbound.predict.types import Estimate
-from linkbound.serve import parse_runs
 from linkbound.serve.types import EngineRun, RunSpec, RunTimes
 from linkbound.study.scoring import score_file
 from linkbound.study.sources import read_recorded
@@ -83,20 +78,20 @@ def test_accuracy_on_the_recorded_pair(found: Score) -> None:
 def test_only_calibrating_rows_are_seen(found: Score) -> None:
     assert {row.tag for row in found.rows if row.seen} == {"llama8b_tp1", "llama8b_tp2_nccl"}
     assert {row.tag for row in found.rows if not row.seen} == {"llama8b_tp2", "llama8b_tp2_off"}
-    for metric in Metric:
+    for metric in (Metric.TPOT, Metric.PREFILL):
         unseen = [row.error for row in found.rows if row.metric is metric and not row.seen]
         assert summary(found, metric.value).rows == len(unseen)
         assert summary(found, metric.value).worst == max(unseen)
-    for row in found.rows:
-        assert row.low < row.predicted < row.high
-        assert row.measured_low <= row.measured <= row.measured_high
+    for one in found.rows:
+        assert one.low < one.predicted < one.high
+        assert one.measured_low <= one.measured <= one.measured_high
 
 
 def test_small_prefill_on_two_gpus_is_host_bound_in_every_arm(found: Score) -> None:
     rows = [
-        row
-        for row in found.rows
-        if row.metric is Metric.PREFILL and row.spec.tp == 2 and (row.batch, row.input) == (1, 1024)
+        one
+        for one in found.rows
+        if one.metric is Metric.PREFILL and one.spec.tp == 2 and (one.batch, one.input) == (1, 1024)
     ]
     assert len(rows) == 3
     assert max(row.predicted for row in rows) == pytest.approx(min(row.predicted for row in rows))
@@ -104,16 +99,16 @@ def test_small_prefill_on_two_gpus_is_host_bound_in_every_arm(found: Score) -> N
 
 
 def test_effects_inside_the_spread_are_listed_but_not_scored(found: Score) -> None:
-    for row in found.effects:
+    for effect in found.effects:
         spread = max(
             one.measured_high - one.measured_low
             for one in found.rows
-            if one.metric is row.metric
-            and (one.batch, one.input) == (row.batch, row.input)
+            if one.metric is effect.metric
+            and (one.batch, one.input) == (effect.batch, effect.input)
             and one.spec.arm in (Arm.STAGED, Arm.NCCL)
         )
-        assert row.scored is (abs(row.measured) > 3 * spread)
-    assert any(not row.scored for row in found.effects)
+        assert effect.scored is (abs(effect.measured) > 3 * spread)
+    assert any(not one.scored for one in found.effects)
     assert len(found.effects) == 9
 
 
@@ -184,20 +179,20 @@ def run_of(
     return EngineRun(tag="t", line=1, spec=spec, times=RunTimes(prefill_s=prefill, total_s=total))
 
 
-def predicted(run: EngineRun, prefill: float, tpot: float) -> Prediction:
+def predicted(run: EngineRun, prefill: float, tpot: float, seen: bool = False) -> Prediction:
     def estimate(value: float) -> Estimate:
         return Estimate(value=value, low=0.9 * value, high=1.1 * value)
 
-    return Prediction(spec=run.spec, prefill=estimate(prefill), tpot=estimate(tpot))
-
-
-def scored(*pairs: tuple[Prediction, EngineRun], seen: bool = False) -> Score:
-    return score(
-        tuple(one for one, _ in pairs),
-        tuple(run for _, run in pairs),
-        {"m": shape_of("llama-3.1-8b")},
-        lambda _spec, _shape: seen,
+    return Prediction(
+        spec=run.spec,
+        shape="m",
+        estimates={Metric.PREFILL: estimate(prefill), Metric.TPOT: estimate(tpot)},
+        seen=seen,
     )
+
+
+def scored(*pairs: tuple[Prediction, EngineRun]) -> Score:
+    return score([(one, observation(run)) for one, run in pairs])
 
 
 def test_tpot_and_its_range_are_of_all_pairs_of_repeats() -> None:
@@ -248,7 +243,7 @@ def test_an_effect_of_nothing_at_all_is_no_division_by_zero() -> None:
 
 def test_seen_rows_are_in_no_summary() -> None:
     one = run_of(1, (1.0,), (2.0,))
-    found = scored((predicted(one, 9.0, 9.0), one), seen=True)
+    found = scored((predicted(one, 9.0, 9.0, seen=True), one))
     assert [row.seen for row in found.rows] == [True, True]
     assert all(summary.median is None and summary.rows == 0 for summary in found.summaries)
 
@@ -256,35 +251,9 @@ def test_seen_rows_are_in_no_summary() -> None:
 def test_predictions_leave_excluded_gpus_out(desktop_study: Study) -> None:
     engine = engine_on(desktop_study, "5060ti-pair")
     spec = run_of(2, (1.0,), ()).spec
-    (apart,) = predict_specs((spec,), lambda _model: engine, ("GPU0",))
-    assert apart.tpot is not None
-    assert apart.tpot.value > 0
-
-
-def with_rows(folder: Path, models: dict[str, str], rows: list[dict[str, Any]]) -> Path:
-    for name, config in models.items():
-        (folder / "configs" / name).mkdir(parents=True)
-        shutil.copy(CONFIGS / config / "config.json", folder / "configs" / name / "config.json")
-    (folder / "runs.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    return folder / "runs.jsonl"
-
-
-def row(name: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "tag": f"{name} row",
-        "model": name,
-        "tp": 1,
-        "pp": 1,
-        "ep": 0,
-        "custom_ar": 1,
-        "p2p_disable": "0",
-        "batch": 4,
-        "input": 512,
-        "output": 33,
-        "prefill_all": [0.05, 0.06],
-        "total_all": [0.4, 0.5],
-        **changes,
-    }
+    (apart,) = predict_specs((spec,), lambda _model: engine, lambda _spec, _shape: False, ("GPU0",))
+    assert isinstance(apart, Prediction)
+    assert apart.estimates[Metric.TPOT].value > 0
 
 
 def test_other_shapes_and_splits_are_predicted(tmp_path: Path, capsys: Any) -> None:
@@ -375,9 +344,3 @@ def test_the_last_lines_are_medians_and_worsts(recorded: Path, capsys: Any) -> N
     assert [line.split()[0] for line in lines[-3:]] == ["tpot_s", "prefill_s", "staged"]
     assert all("median" in line and "worst" in line for line in lines[-3:])
     assert sum("  seen" in line for line in lines) == 2 * 9
-
-
-def test_runs_and_predictions_are_of_the_same_points(recorded: Path) -> None:
-    runs = parse_runs(recorded.read_bytes(), "runs.jsonl")
-    with pytest.raises(ValueError, match="longer"):
-        score((), runs, {}, lambda _spec, _shape: False)

@@ -14,8 +14,10 @@ from linkbound.predict.book import CurveBook
 from linkbound.predict.calibrate import calibrate
 from linkbound.predict.defaults import device_facts, prior_calibration
 from linkbound.predict.forecast import forecast, plan_on
+from linkbound.predict.points import Prediction, observation, predict_specs
 from linkbound.predict.regimes import regime_map
-from linkbound.predict.score import Score, predict_specs, score
+from linkbound.predict.score import score
+from linkbound.predict.score_types import Score
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast, Plan
 from linkbound.report.types import CurveShown, Evidence, LoadShown, MapShown, Report, SplitShown
@@ -193,11 +195,17 @@ def _split(shape: ModelShape, split: Split) -> SplitShown:
 def _score(engine: Engine, runs: tuple[EngineRun, ...]) -> Score:
     seen = {run.spec for run in runs if run.tag in SEEN_TAGS}
 
-    def is_seen(spec: RunSpec, _: ModelShape) -> bool:
+    def is_seen(spec: RunSpec, _: str) -> bool:
         return spec in seen
 
-    predictions = predict_specs(tuple(run.spec for run in runs), lambda _: engine)
-    return score(predictions, runs, {"llama8b": engine.shape}, is_seen)
+    found = predict_specs(tuple(run.spec for run in runs), lambda _: engine, is_seen)
+    return score(
+        [
+            (one, observation(run))
+            for one, run in zip(found, runs, strict=True)
+            if isinstance(one, Prediction)
+        ]
+    )
 
 
 def _evidence() -> tuple[Evidence, ...]:

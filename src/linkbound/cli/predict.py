@@ -1,4 +1,4 @@
-"""`linkbound predict`: step times of splits, or a score of predictions against a runs file (E3)."""
+"""`linkbound predict`: step times of splits, frozen before they are measured, scored after (E3)."""
 
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +22,7 @@ from linkbound.errors import UsageError
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
     from linkbound.model.types import Load
+    from linkbound.predict.frozen import Frozen
     from linkbound.study.sources import Sources
 
 
@@ -31,11 +32,31 @@ if TYPE_CHECKING:
 @load_options
 @override_option
 @click.option(
-    "--score",
-    "runs",
+    "--points",
     type=click.Path(path_type=Path),
     metavar="RUNS.jsonl",
-    help="Predict the points of a runs file, then compare.",
+    help="Predict the points of a runs file, whose times are not read; needs --freeze.",
+)
+@click.option(
+    "--freeze",
+    "freeze_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Fix the predictions in a new FILE, with a hash to post before anything is measured.",
+)
+@click.option(
+    "--score",
+    "measured",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Compare predictions with a runs file, or with --frozen with a study too.",
+)
+@click.option(
+    "--frozen",
+    "frozen_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Score what --freeze wrote instead of predicting now.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
@@ -48,24 +69,68 @@ def command(
     output: int,
     concurrency: str,
     override: tuple[str, ...],
-    runs: Path | None,
+    points: Path | None,
+    freeze_file: Path | None,
+    measured: Path | None,
+    frozen_file: Path | None,
     as_json: bool,
     path: Path | None,
 ) -> None:
     """Predict MODEL in every split and arm, or --score predictions against measured runs."""
-    if (model is None) == (runs is None):
-        raise UsageError(
-            "predict needs a MODEL or --score RUNS.jsonl, and not both.",
-            why="One asks for times, the other compares times with measurements.",
-            hint="Write: linkbound predict llama-3.1-8b",
-        )
-    sources = read_machine_sources(machine)
+    _check(model, points, freeze_file, measured, frozen_file)
     with _study(path) as study:
-        if runs is not None:
-            _score(study, sources, runs, as_json)
+        if measured is not None and frozen_file is not None:
+            _score_frozen(study, frozen_file, measured, as_json)
+            return
+        sources = read_machine_sources(machine)
+        if measured is not None:
+            _score(study, sources, measured, as_json)
+        elif points is not None and freeze_file is not None:
+            _freeze_points(study, sources, points, freeze_file, as_json)
         elif model is not None:
             loads = to_loads(prompt, output, concurrency)
-            _predict(study, sources, model, loads, to_overrides(override), as_json)
+            asked = (model, loads, to_overrides(override))
+            _predict(study, sources, asked, freeze_file, as_json)
+
+
+def _check(
+    model: str | None,
+    points: Path | None,
+    freeze_file: Path | None,
+    measured: Path | None,
+    frozen_file: Path | None,
+) -> None:
+    """Raises UsageError where options do not go together."""
+    if sum(one is not None for one in (model, points, measured)) != 1:
+        raise UsageError(
+            "predict needs one of MODEL, --points RUNS.jsonl and --score FILE.",
+            why="Two ask for times, the last compares times with measurements.",
+            hint="Write: linkbound predict llama-3.1-8b",
+        )
+    if points is not None and freeze_file is None:
+        raise UsageError(
+            "--points needs --freeze FILE.",
+            why="Predictions of points are there to be scored later.",
+            hint="Add --freeze FILE, or write --score to compare with times that are in the file.",
+        )
+    if freeze_file is not None and measured is not None:
+        raise UsageError(
+            "--freeze and --score do not go together.",
+            why="Predictions are frozen before there is anything to compare them with.",
+            hint="Freeze first, measure, then write --score FILE --frozen FILE.",
+        )
+    if frozen_file is not None and measured is None:
+        raise UsageError(
+            "--frozen needs --score FILE.",
+            why="A frozen set is compared with what was measured.",
+            hint="Add --score RUNS.jsonl, or a study.",
+        )
+    if freeze_file is not None and freeze_file.exists():
+        raise UsageError(
+            f"{freeze_file} is there already.",
+            why="Frozen predictions are never overwritten.",
+            hint="Name another file.",
+        )
 
 
 @contextmanager
@@ -99,19 +164,57 @@ def _score(study: "Study", sources: "Sources", runs: Path, as_json: bool) -> Non
         click.echo(render_score(found, name))
 
 
+def _score_frozen(study: "Study", frozen_file: Path, measured: Path, as_json: bool) -> None:
+    from linkbound.report.score_document import render_score_json
+    from linkbound.report.score_text import render_score
+    from linkbound.study.scoring_frozen import read_frozen, score_frozen
+
+    frozen = read_frozen(frozen_file)
+    found = score_frozen(study, frozen, measured)
+    render = render_score_json if as_json else render_score
+    click.echo(render(found, frozen.content.machine))
+
+
+def _freeze_points(
+    study: "Study", sources: "Sources", points: Path, freeze_file: Path, as_json: bool
+) -> None:
+    from linkbound.study.freezing import freeze_points
+    from linkbound.study.stages import prepare
+
+    prepare(study, sources)
+    _keep(study, freeze_points(study, sources, points), freeze_file, as_json)
+
+
 def _predict(
     study: "Study",
     sources: "Sources",
-    model: str,
-    loads: "tuple[Load, ...]",
-    overrides: dict[str, str],
+    asked: "tuple[str, tuple[Load, ...], dict[str, str]]",
+    freeze_file: Path | None,
     as_json: bool,
 ) -> None:
     from linkbound.report.predictions import render_predictions, render_predictions_json
+    from linkbound.study.freezing import freeze_model
     from linkbound.study.gather import gather
     from linkbound.study.stages import request, run_stages
 
-    asked = request(model, sources, loads, overrides)
-    run_stages(study, asked, lambda _stage, _held: None)
-    report = gather(study, sources.name, model, asked.loads)
+    wanted = request(asked[0], sources, *asked[1:])
+    run_stages(study, wanted, lambda _stage, _held: None)
+    if freeze_file is not None:
+        frozen = freeze_model(study, sources, wanted.model, wanted.loads)
+        _keep(study, frozen, freeze_file, as_json)
+        return
+    report = gather(study, sources.name, wanted.model, wanted.loads)
     click.echo(render_predictions_json(report) if as_json else render_predictions(report))
+
+
+def _keep(study: "Study", frozen: "Frozen", file: Path, as_json: bool) -> None:
+    """The frozen set as a file and as a record; says its hash."""
+    from linkbound.cli.options import write_text
+    from linkbound.predict.frozen import render_frozen
+    from linkbound.report.frozen_text import frozen_lines
+    from linkbound.study.freezing import append_frozen
+
+    append_frozen(study, frozen)
+    write_text(file, render_frozen(frozen))
+    lines = [*frozen_lines(frozen), f"Wrote {file}"]
+    click.echo(render_frozen(frozen) if as_json else "\n".join(lines), nl=not as_json)

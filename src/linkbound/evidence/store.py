@@ -100,6 +100,15 @@ _WORDS: dict[int, tuple[str, str, str]] = {
 _UNKNOWN = ("cannot be used.", "SQLite refused it.", "Run `linkbound check` on it.")
 
 
+def is_database(path: Path) -> bool:
+    """Whether a file is one of SQLite: a study, or what only `open` can tell from one."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite raises into one StudyError that says what to do."""

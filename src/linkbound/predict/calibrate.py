@@ -35,7 +35,7 @@ LEAST_GAIN_ERROR = 0.04
 _NAMES = tuple(
     name
     for name in Calibration.__struct_fields__
-    if name not in ("model_error", "gain_error", "seen", "record_ids")
+    if name not in ("model_error", "gain_error", "unseen", "learned", "seen", "record_ids")
 )
 
 

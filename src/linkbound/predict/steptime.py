@@ -18,16 +18,8 @@ from linkbound.predict.types import Estimate, Plan, StepTime, Term, TermKind
 from linkbound.serve.types import SchedulerRules
 from linkbound.splits.types import Placement, Split
 
-# No recorded run has experts, weights below 16 bits or stages. Published predictors of engines miss
-# by 13 % (TPOT) to 32 % (TTFT) in the median (AIConfigurator 0.12.0 on its own sample): such plans
-# are not claimed to be known better.
-UNSEEN_MIXTURE = 0.2
-UNSEEN_QUANTISED = 0.2
-UNSEEN_PIPELINE = 0.13
 # Twice what the runs cover is still close to them; beyond, kernels and their efficiency change.
 SEEN_RANGE = 2.0
-UNSEEN_SIZE = 0.08
-UNSEEN_LENGTH = 0.1
 
 
 class Engine:
@@ -112,32 +104,32 @@ class Engine:
 
         `tokens` is the length of a sequence at the end of the call.
         """
-        seen = self.calibration.seen
-        beyond = seen is not None and tokens > SEEN_RANGE * seen.longest_tokens
-        longer = UNSEEN_LENGTH if beyond else 0.0
+        errors = self.calibration.unseen
+        unseen = (getattr(errors, name) for name in self.unseen(split, tokens))
         known = max(one.model_error for one in (self.calibration, *self.paces.others.values()))
-        return math.hypot(known, longer, *self._unseen(split))
+        return math.hypot(known, *unseen)
 
     def unseen_gain_error(self, split: Split) -> float:
         """What a ratio of two plans of this model may miss of it: half is taken as shared."""
-        return math.hypot(*self._unseen(split)) / 2
+        errors = self.calibration.unseen
+        return math.hypot(*(getattr(errors, name) for name in self.unseen(split))) / 2
 
-    def _unseen(self, split: Split) -> list[float]:
-        """What no run of the calibration shows: each adds its own error, in squares."""
-        parts = []
-        if self.work.is_mixture:
-            parts.append(UNSEEN_MIXTURE)
-        if self.work.is_quantised:
-            parts.append(UNSEEN_QUANTISED)
-        if split.pp > 1:
-            parts.append(UNSEEN_PIPELINE)
+    def unseen(self, split: Split, tokens: int = 0) -> tuple[str, ...]:
+        """What no run of the calibration shows, as names of `UnseenErrors`."""
         seen = self.calibration.seen
-        size = self.work.ranks(split)[0].matrix_bytes
-        if seen is not None and not (
-            seen.least_bytes / SEEN_RANGE <= size <= seen.most_bytes * SEEN_RANGE
-        ):
-            parts.append(UNSEEN_SIZE)
-        return parts
+        parts = {
+            "mixture": self.work.is_mixture,
+            "quantised": self.work.is_quantised,
+            "pipeline": split.pp > 1,
+            "size": seen is not None
+            and not (
+                seen.least_bytes / SEEN_RANGE
+                <= self.work.ranks(split)[0].matrix_bytes
+                <= seen.most_bytes * SEEN_RANGE
+            ),
+            "length": seen is not None and tokens > SEEN_RANGE * seen.longest_tokens,
+        }
+        return tuple(name for name, holds in parts.items() if holds)
 
 
 def step_time(engine: Engine, plan: Plan, step: Step) -> StepTime:

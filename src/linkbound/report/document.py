@@ -218,6 +218,8 @@ def _calibration(report: Report) -> Json:
         },
         "model_error": found.model_error,
         "gain_error": found.gain_error,
+        "unseen_errors": _plain(found.unseen),
+        "learned": None if found.learned is None else _plain(found.learned),
         "record_ids": list(found.record_ids),
     }
 

@@ -7,6 +7,7 @@ import msgspec
 from linkbound.links import MEANING
 from linkbound.predict.types import Estimate, Forecast, StepTime
 from linkbound.report.types import Report
+from linkbound.report.words import errors_words
 from linkbound.units import format_significant
 
 SCHEMA, VERSION = "linkbound.predictions", 1
@@ -14,7 +15,8 @@ SCHEMA, VERSION = "linkbound.predictions", 1
 
 def render_predictions(report: Report) -> str:
     """A table a load; every figure is a prediction with its interval."""
-    lines = [report.machine_note, f"Predicted for {report.engine}.", ""]
+    lines = [report.machine_note, f"Predicted for {report.engine}."]
+    lines += [*filter(None, [errors_words(report.calibration)]), ""]
     for shown in report.loads:
         load = shown.load
         lines.append(

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from linkbound.predict.score import Score, ScoreRow, Summary
+from linkbound.predict.score_types import Score, ScoreRow, Summary
 
 SCHEMA, VERSION = "linkbound.score", 1
 
@@ -15,6 +15,7 @@ def render_score_json(score: Score, machine: str) -> str:
         "schema": SCHEMA,
         "version": VERSION,
         "machine": machine,
+        "frozen": msgspec.to_builtins(score.frozen),
         "rows": [_row(row) for row in score.rows],
         "effects": msgspec.to_builtins(score.effects),
         "signs": msgspec.to_builtins(score.signs),
@@ -43,11 +44,12 @@ def _row(row: ScoreRow) -> dict[str, Any]:
         "high": row.high,
         "error": row.error,
         "seen": row.seen,
+        "timing": None if row.timing is None else row.timing.value,
     }
 
 
 def _summary(one: Summary) -> dict[str, Any]:
-    reason = {"code": "no-rows", "text": "Every row was seen by calibration, or there is none."}
+    reason = {"code": "no-rows", "text": "No row was predicted first and not seen by calibration."}
     return {
         "rows": one.rows,
         "median_error": one.median,

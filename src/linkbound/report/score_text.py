@@ -1,45 +1,83 @@
 """Predictions against measurements as a table; the last lines are medians and worsts (E3)."""
 
-from linkbound.predict.score import EffectRow, Score, ScoreRow, SignRow, Summary
-
-_HEAD = (
-    f"{'tag':<22} {'batch x input':>13} {'metric':<9} {'measured_ms (range)':>27} "
-    f"{'~predicted_ms (interval)':>27} {'error_%':>8}"
+from linkbound.predict.score_types import (
+    EffectRow,
+    Score,
+    ScoreRow,
+    SignRow,
+    Summary,
+    Timing,
 )
 
 
 def render_score(score: Score, machine: str) -> str:
     """Whose figures, then rows, effects, signs, and last one line a metric."""
-    lines = [f"Predicted on {machine}; times in ms.", _HEAD, *(_row(row) for row in score.rows), ""]
+    lines = [f"Predicted on {machine}; times in ms.", *_frozen(score)]
+    width = max((len(row.metric.value) for row in score.rows), default=0)
+    lines += [_head(width), *(_row(row, width) for row in score.rows), ""]
     if score.effects:
         lines.append("staged minus nccl: what host staging costs")
-        lines += [_effect(row) for row in score.effects]
+        lines += [_effect(row, width) for row in score.effects]
         lines.append("")
     if score.signs:
         lines += [_sign_line(score.signs), *(_wrong(row) for row in score.signs if _is_wrong(row))]
         lines.append("")
     if score.skipped:
-        lines += ["Not predicted:", *(f"  {one}" for one in score.skipped), ""]
+        lines += [
+            "Not scored:" if score.frozen else "Not predicted:",
+            *(f"  {one}" for one in score.skipped),
+            "",
+        ]
     lines.append("Error: 0 inside the repeats' range, else the distance to its nearer end.")
     lines += [_summary(one) for one in score.summaries]
     return "\n".join(lines)
 
 
-def _row(row: ScoreRow) -> str:
-    measured = f"{_ms(row.measured)} ({_ms(row.measured_low)}-{_ms(row.measured_high)})"
-    predicted = f"~{_ms(row.predicted)} ({_ms(row.low)}-{_ms(row.high)})"
-    seen = "  seen" if row.seen else ""
+def _frozen(score: Score) -> list[str]:
+    """Which set, and how much of it was there before it was measured."""
+    if score.frozen is None:
+        return []
+    first = sum(row.timely for row in score.rows)
+    return [
+        f"Frozen {score.frozen.frozen}, id {score.frozen.id}.",
+        f"Measured after that: {first} of {len(score.rows)} rows. Only these count.",
+    ]
+
+
+def _mark(row: ScoreRow) -> str:
+    """Why a row does not count; nothing where it does."""
+    if row.seen:
+        return "  seen"
+    match row.timing:
+        case Timing.LATER:
+            return "  not frozen before"
+        case Timing.UNKNOWN:
+            return "  measured at an unknown time"
+        case _:
+            return ""
+
+
+def _head(width: int) -> str:
     return (
-        f"{row.tag[:22]:<22} {row.batch:>5} x {row.input:>5} {row.metric.value:<9} "
-        f"{measured:>27} {predicted:>27} {row.error * 100:>8.1f}{seen}"
+        f"{'tag':<22} {'batch x input':>13} {'metric':<{width}} {'measured_ms (range)':>27} "
+        f"{'~predicted_ms (interval)':>27} {'error_%':>8}"
     )
 
 
-def _effect(row: EffectRow) -> str:
+def _row(row: ScoreRow, width: int) -> str:
+    measured = f"{_ms(row.measured)} ({_ms(row.measured_low)}-{_ms(row.measured_high)})"
+    predicted = f"~{_ms(row.predicted)} ({_ms(row.low)}-{_ms(row.high)})"
+    return (
+        f"{row.tag[:22]:<22} {row.batch:>5} x {row.input:>5} {row.metric.value:<{width}} "
+        f"{measured:>27} {predicted:>27} {row.error * 100:>8.1f}{_mark(row)}"
+    )
+
+
+def _effect(row: EffectRow, width: int) -> str:
     measured = f"{_ms(row.measured)} ({_ms(row.measured_low)}-{_ms(row.measured_high)})"
     note = f"{row.error * 100:>8.1f}" if row.scored else "  not scored: inside three spreads"
     return (
-        f"{row.model[:22]:<22} {row.batch:>5} x {row.input:>5} {row.metric.value:<9} "
+        f"{row.model[:22]:<22} {row.batch:>5} x {row.input:>5} {row.metric.value:<{width}} "
         f"{measured:>27} {'~' + _ms(row.predicted):>27} {note}"
     )
 
@@ -62,7 +100,7 @@ def _wrong(row: SignRow) -> str:
 
 def _summary(one: Summary) -> str:
     if one.median is None or one.worst is None:
-        return f"{one.metric:<18} no row that was not seen"
+        return f"{one.metric:<18} no row that counts"
     kept = "" if one.coverage is None else f", interval meets the repeats in {one.coverage:.0%}"
     return (
         f"{one.metric:<18} {one.rows} rows: median {one.median * 100:.1f} %, "

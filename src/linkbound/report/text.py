@@ -11,6 +11,7 @@ from linkbound.report.text_tables import crossing_rows, memory_rows, plan_rows, 
 from linkbound.report.types import LoadShown, Report
 from linkbound.report.words import (
     ANSWER_MEANING,
+    errors_words,
     headline,
     load_words,
     outcome_counts,
@@ -49,7 +50,9 @@ def render_text(report: Report) -> str:
 
 def render_verdict_text(report: Report) -> str:
     """Whose figures these are, and the verdict blocks alone."""
-    lines = [*_wrapped(visible(report.machine_note)), "", *_verdicts(report)]
+    head = filter(None, [report.machine_note, errors_words(report.calibration)])
+    lines = [line for one in head for line in _wrapped(visible(one))]
+    lines += ["", *_verdicts(report)]
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
 
@@ -63,6 +66,7 @@ def _head(report: Report) -> list[str]:
         f"Machine   {report.machine_name}: {counted}",
         *excluded,
         f"Engine    {report.engine}",
+        *filter(None, [errors_words(report.calibration)]),
     ]
     return [line for one in lines for line in _wrapped(visible(one))]
 

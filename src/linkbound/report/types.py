@@ -6,7 +6,7 @@ from linkbound.evidence.types import Finding, Fingerprint
 from linkbound.links.types import Curve, CurveFit, PairLatency, PairRate
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.calibration import Calibration
-from linkbound.predict.score import Score
+from linkbound.predict.score_types import Score
 from linkbound.predict.types import Forecast, Plan, RegimeCell
 from linkbound.splits.types import Crossing, Fit, Split
 from linkbound.topology.types import Machine

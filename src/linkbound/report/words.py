@@ -6,6 +6,10 @@ Outputs differ in form, never in what a figure is called or how many digits it h
 import unicodedata
 from collections.abc import Callable, Iterable
 
+import msgspec
+
+from linkbound.predict.calibration import Calibration
+from linkbound.predict.history import MODEL
 from linkbound.predict.types import Estimate, Forecast, Plan, TermKind
 from linkbound.report.types import CurveShown, LoadShown, Report
 from linkbound.splits.types import Fit
@@ -155,6 +159,20 @@ def curve_words(shown: CurveShown) -> str:
 def or_word(value: float | None, write: Callable[[float], str], word: str = NOT_KNOWN) -> str:
     """A figure, or the word for its absence."""
     return word if value is None else write(value)
+
+
+def errors_words(calibration: Calibration) -> str:
+    """`model error 12 % instead of 9.7 %, ...`: what scores moved; empty where nothing did."""
+    learned = calibration.learned
+    if learned is None:
+        return ""
+    now = {MODEL: calibration.model_error, **msgspec.to_builtins(calibration.unseen)}
+    moved = ", ".join(
+        f"{name} error {100 * now[name]:.3g} % instead of {100 * before:.3g} %"
+        for name, before in learned.stated.items()
+    )
+    starts = f"{learned.starts} starts, {learned.rows} rows"
+    return f"Scores of frozen predictions ({starts}) moved stated errors: {moved}."
 
 
 def outcome_counts(report: Report) -> str:

@@ -6,9 +6,11 @@ may say more than is read.
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from linkbound.errors import InputError
+from linkbound.serve.rules import VLLM
 from linkbound.serve.types import EngineRun, RunSpec, RunTimes
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -18,19 +20,26 @@ MAX_TOKENS = 10**8
 MAX_SEQUENCES = 100_000
 # Other figures are no times of calls: nothing takes less than a nanosecond or more than 30 years.
 LEAST_S, MOST_S = 1e-9, 1e9
+_TIMES = ("prefill_all", "prefill_s", "total_all", "total_s")
 _FLAGS = {"0": False, "1": True, "False": False, "True": True}
 _HINT = "Each line needs model, tp, batch, input, output and prefill_all (or prefill_s)."
 
 
 def parse_runs(data: bytes, source: str) -> tuple[EngineRun, ...]:
-    """All runs of a file in order. Raises InputError naming the line and the field."""
-    rows = tuple(
-        EngineRun(tag=tag, line=number, spec=_spec(row, where), times=_times(row, where))
-        for number, tag, row, where in _rows(data, source)
-    )
-    if not rows:
+    """All measured runs of a file in order, without rows that have no time at all.
+
+    Raises InputError naming the line and the field.
+    """
+    asked, runs = 0, []
+    for number, tag, row, where in _rows(data, source):
+        asked += 1
+        spec, started = _spec(row, where), _started(row, where)
+        if any(row.get(field) is not None for field in _TIMES):
+            times = _times(row, where)
+            runs.append(EngineRun(tag=tag, line=number, spec=spec, times=times, started=started))
+    if not asked:
         raise InputError(f"{source} holds no run.", why="It has no line of JSON.", hint=_HINT)
-    return rows
+    return tuple(runs)
 
 
 def parse_specs(data: bytes, source: str) -> tuple[tuple[int, str, RunSpec], ...]:
@@ -84,6 +93,8 @@ def _spec(row: dict[str, Any], where: str) -> RunSpec:
         batch=_whole(row, "batch", where, most=MAX_SEQUENCES),
         prompt_tokens=_whole(row, "input", where),
         output_tokens=_whole(row, "output", where),
+        # One engine with and without its server: the same scheduler and kernels.
+        engine=_text(row, "engine", where, absent=VLLM.engine).removesuffix("-offline"),
     )
     tokens = spec.batch * (spec.prompt_tokens + spec.output_tokens)
     if tokens > MAX_TOKENS:
@@ -102,6 +113,24 @@ def _text(row: dict[str, Any], key: str, where: str, *, absent: str | None = Non
             f"{where}: {key} is {_shown(value)}.", why="It must be a printable name.", hint=_HINT
         )
     return value
+
+
+def _started(row: dict[str, Any], where: str) -> str | None:
+    """When the row was measured, with its offset: else it could not be set beside another time."""
+    value = row.get("started")
+    if value is None:
+        return None
+    try:
+        when = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        when = None
+    if when is None or when.tzinfo is None:
+        raise InputError(
+            f"{where}: started is {_shown(value)}.",
+            why="It must be a time with its offset.",
+            hint="Write 2026-11-30T12:00:00+00:00, or leave it out.",
+        )
+    return str(value)
 
 
 def _flag(row: dict[str, Any], key: str, where: str, *, absent: int) -> bool:

@@ -16,6 +16,7 @@ class RunSpec(Value, frozen=True, kw_only=True):
     batch: int
     prompt_tokens: int
     output_tokens: int
+    engine: str = "vllm"
 
     @property
     def arm(self) -> Arm | None:
@@ -43,6 +44,8 @@ class EngineRun(Value, frozen=True, kw_only=True):
     line: int
     spec: RunSpec
     times: RunTimes
+    started: str | None = None
+    """ISO 8601 with offset; None where the file does not say when it was measured."""
 
 
 class SchedulerRules(Value, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from linkbound.evidence.types import (
 from linkbound.links import fit
 from linkbound.model.types import Load
 from linkbound.predict.candidates import excluded_gpus
-from linkbound.predict.score import Score
+from linkbound.predict.score_types import Score
 from linkbound.report.types import (
     CurveShown,
     Evidence,

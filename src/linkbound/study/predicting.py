@@ -29,6 +29,7 @@ from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Plan
 from linkbound.serve import VLLM
 from linkbound.splits.types import Fit, Phase, Split
+from linkbound.study.history import learned, teachers
 from linkbound.study.importing import curve_samples
 from linkbound.study.plans import candidate_splits, plans_of
 from linkbound.study.reading import (
@@ -123,6 +124,7 @@ def append_calibration(study: Study, sources: Sources, held: MachineRead) -> Non
         parents = [
             record.id for record, _ in read_runs(study, other.name) if record.subject["calibrates"]
         ]
+    found, scores = learned(study, held.name, found), teachers(study, held.name)
     rates = study.find("links.rates", machine=held.name)
     study.append(
         Record(
@@ -136,7 +138,7 @@ def append_calibration(study: Study, sources: Sources, held: MachineRead) -> Non
             ),
             method="linkbound.predict.calibrate",
             machine=held.fingerprint.id,
-            parents=(held.record_id, *(record.id for record in rates), *parents),
+            parents=(held.record_id, *(record.id for record in rates), *parents, *scores),
         )
     )
 

@@ -15,6 +15,7 @@ from linkbound.predict.candidates import excluded_gpus
 from linkbound.splits.crossings import crossings
 from linkbound.splits.fit import fit_machine
 from linkbound.splits.types import Phase
+from linkbound.study.history import teachers
 from linkbound.study.importing import import_links, import_topology
 from linkbound.study.importing_runs import import_runs
 from linkbound.study.live_links import measure_links
@@ -79,7 +80,7 @@ def run_stages(
 ) -> None:
     """Run every stage up to and including `until`, those that are missing. Raises StudyError."""
     for stage in Stage:
-        key = _key(stage, asked)
+        key = _key(study, stage, asked)
         held = is_held(study, key)
         progress(stage, held)
         if not held:
@@ -107,7 +108,7 @@ def _has_links(study: Study, sources: Sources) -> bool:
     return is_held(study, machine_key(Stage.LINKS, sources))
 
 
-def _key(stage: Stage, asked: Request) -> StageKey:
+def _key(study: Study, stage: Stage, asked: Request) -> StageKey:
     if stage in _MACHINE_STAGES:
         return machine_key(stage, asked.sources)
     shape = msgspec.to_builtins(asked.shape)
@@ -116,9 +117,15 @@ def _key(stage: Stage, asked: Request) -> StageKey:
     parts = [machine_inputs(asked.sources), shape]
     if stage is Stage.VERDICT:
         parts.append(asked.min_gain)
+    taught = teachers(study, asked.sources.name) if stage in _ON_LINKS else ()
     return StageKey(
         stage=stage,
-        scope={"machine": asked.sources.name, "model": asked.model},
+        scope={
+            "machine": asked.sources.name,
+            "model": asked.model,
+            # What rests on constants is made again once scores have moved them.
+            **({"taught_by": inputs_of(taught)} if taught else {}),
+        },
         inputs=inputs_of(parts),
         loads=asked.loads,
     )

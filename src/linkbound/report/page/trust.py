@@ -1,7 +1,7 @@
 """Why believe it: predictions against measurements, findings, and what stays unknown (E2, E3)."""
 
 from linkbound.predict.calibration import Constant
-from linkbound.predict.score import Score, ScoreRow, Summary
+from linkbound.predict.score_types import Score, ScoreRow, Summary
 from linkbound.report.page.markup import (
     Cell,
     Citations,
@@ -14,7 +14,7 @@ from linkbound.report.page.markup import (
     text,
 )
 from linkbound.report.types import Report
-from linkbound.report.words import unique
+from linkbound.report.words import errors_words, unique
 from linkbound.units import format_significant
 
 CAUTIONS = (
@@ -176,7 +176,7 @@ def constants(report: Report, cite: Citations) -> str:
     return section(
         "constants",
         "What predictions rest on",
-        f"<p>{esc(report.engine)}</p>",
+        f"<p>{esc(report.engine)}. {esc(errors_words(report.calibration))}</p>",
         f"<details><summary>{len(rows)} constants</summary>",
         f"{table(caption, header, rows)}</details>",
     )

@@ -1,0 +1,136 @@
+"""Predictions of a study as a frozen set: a file to post, and a record of it (E3)."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from linkbound import __version__
+from linkbound.evidence.study import Study
+from linkbound.evidence.types import Derived, Record
+from linkbound.links import Arm
+from linkbound.model.types import Load
+from linkbound.predict.frozen import Frozen, FrozenContent, freeze, render_frozen
+from linkbound.predict.points import Metric, Prediction, shape_key
+from linkbound.predict.reference import RUNTIME, predict_steps
+from linkbound.predict.steptime import Engine
+from linkbound.predict.types import Forecast, Plan
+from linkbound.serve import VLLM, RunSpec
+from linkbound.splits.types import Split
+from linkbound.study.latest import latest_forecasts
+from linkbound.study.points import predict_points, seen_by
+from linkbound.study.predicting import engine_for
+from linkbound.study.reading import read_calibration, read_machine_record, read_shape
+from linkbound.study.runs_files import read_runs_file, shapes_beside
+from linkbound.study.sources import Sources
+
+_INPUTS = ("links.curve", "links.rates", "links.latencies", "predict.curve")
+
+
+def freeze_model(study: Study, sources: Sources, model: str, loads: Iterable[Load]) -> Frozen:
+    """The calls that the study predicts, and steps of the reference runtime for the same plans."""
+    engine = engine_for(study, sources.name, read_shape(study, model)[1])
+    seen = seen_by(study, sources)
+    predictions: list[Prediction] = []
+    left_out: dict[str, None] = {}
+    for load in loads:
+        subject = {"machine": sources.name, "model": model, **msgspec.to_builtins(load)}
+        for _, found in latest_forecasts(study, **subject):
+            spec = _spec(model, found.plan, load)
+            if spec is None:
+                left_out[f"{found.plan.name}: no run of one engine is asked so."] = None
+                continue
+            call = _call(engine, found, spec)
+            predictions.append(msgspec.structs.replace(call, seen=seen(spec, call.shape)))
+            predictions.append(_steps(engine, found.plan, spec))
+    return _frozen(study, sources, _once(predictions), tuple(left_out))
+
+
+def freeze_points(study: Study, sources: Sources, path: Path) -> Frozen:
+    """The points of a runs file; its times, if it has any, are not read."""
+    data = read_runs_file(path)
+    fixed = predict_points(study, sources, path.name, data, shapes_beside(path, data))
+    return _frozen(study, sources, _once(fixed.predictions.values()), fixed.skipped)
+
+
+def _once(predictions: Iterable[Prediction]) -> tuple[Prediction, ...]:
+    """One prediction a point: repeated rows of a file ask the same."""
+    return tuple({one.spec: one for one in predictions}.values())
+
+
+def _spec(model: str, plan: Plan, load: Load) -> RunSpec | None:
+    """The point of a plan under a load; None where a row of a runs file cannot say it."""
+    split = plan.split
+    plain = Split(tp=split.tp, pp=split.pp, ep=split.ep)
+    if split != plain or plan.arm is Arm.NET or split.ep not in (1, split.tp):
+        return None
+    return RunSpec(
+        model=model,
+        tp=split.tp,
+        pp=split.pp,
+        expert_parallel=split.ep > 1,
+        custom_all_reduce=plan.arm in (None, Arm.P2P),
+        p2p_disabled=plan.arm is Arm.STAGED,
+        batch=load.concurrency,
+        prompt_tokens=load.prompt_tokens,
+        output_tokens=load.output_tokens,
+    )
+
+
+def _call(engine: Engine, found: Forecast, spec: RunSpec) -> Prediction:
+    estimates = {Metric.PREFILL: found.ttft_s}
+    if found.tpot_s is not None:
+        estimates[Metric.TPOT] = found.tpot_s
+    tokens = spec.prompt_tokens + spec.output_tokens
+    return Prediction(
+        spec=spec,
+        shape=shape_key(engine.shape),
+        estimates=estimates,
+        unseen=engine.unseen(found.plan.split, tokens),
+    )
+
+
+def _steps(engine: Engine, plan: Plan, spec: RunSpec) -> Prediction:
+    asked = msgspec.structs.replace(spec, engine=RUNTIME, output_tokens=1)
+    return predict_steps(engine, plan, asked)
+
+
+def _frozen(
+    study: Study, sources: Sources, predictions: tuple[Prediction, ...], left_out: tuple[str, ...]
+) -> Frozen:
+    held = read_machine_record(study, sources.name)
+    record, calibration = read_calibration(study, sources.name)
+    curves = (one.id for kind in _INPUTS for one in study.find(kind, machine=sources.name))
+    return freeze(
+        FrozenContent(
+            frozen=datetime.now(UTC).isoformat(),
+            linkbound=__version__,
+            machine=held.name,
+            fingerprint=held.fingerprint,
+            engine=VLLM.source,
+            calibration=calibration,
+            inputs=tuple(dict.fromkeys((held.record_id, record.id, *record.parents, *curves))),
+            predictions=predictions,
+            left_out=left_out,
+        )
+    )
+
+
+def append_frozen(study: Study, frozen: Frozen) -> str:
+    """Keep a frozen set; returns the record's id. A set that is already there is kept once."""
+    held = study.find("predict.frozen", id=frozen.id)
+    if held:
+        return held[0].id
+    return study.append(
+        Record(
+            kind="predict.frozen",
+            subject={"machine": frozen.content.machine, "id": frozen.id},
+            outcome=Derived(values={"predictions": len(frozen.content.predictions)}),
+            method="linkbound.predict.freeze",
+            machine=frozen.content.fingerprint.id,
+            started=frozen.content.frozen,
+            parents=tuple(one for one in frozen.content.inputs if study.has(one)),
+            blobs=(study.add_blob(render_frozen(frozen).encode()),),
+        )
+    )

@@ -1,0 +1,90 @@
+"""A frozen set beside what was measured after it, in a runs file or in a study (E3)."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from linkbound.evidence.store import is_database
+from linkbound.evidence.study import Study
+from linkbound.model.types import ModelShape
+from linkbound.predict.frozen import Frozen, FrozenContent, matched, parse_frozen, timing
+from linkbound.predict.points import Observation, Prediction, observation, shape_key
+from linkbound.predict.score import score
+from linkbound.predict.score_types import FrozenSet, Score
+from linkbound.serve import parse_runs
+from linkbound.study.freezing import append_frozen
+from linkbound.study.observing import Observed, observe
+from linkbound.study.runs_files import read_runs_file, shapes_beside
+from linkbound.study.scoring import score_record
+
+
+def read_frozen(path: Path) -> Frozen:
+    """The frozen set in a file. Raises InputError where it is not what was written."""
+    return parse_frozen(read_runs_file(path), path.name)
+
+
+def score_frozen(study: Study, frozen: Frozen, path: Path) -> Score:
+    """Compare a frozen set with the runs file or study at `path`; `study` keeps the score.
+
+    Nothing is predicted: what was frozen stands.
+    """
+    content = frozen.content
+    observed, blobs = _measured(study, path)
+    here = [one for one in observed if one.machine in (None, content.fingerprint.id)]
+    pairs, rest = matched(content.predictions, [(one.observation, one.shape) for one in here])
+    found = score(
+        pairs,
+        (*_elsewhere(observed, content), *map(_unasked, rest)),
+        frozen=FrozenSet(id=frozen.id, frozen=content.frozen),
+        timing=[timing(content.frozen, one.started) for _, one in pairs],
+    )
+    study.append(
+        score_record(
+            {"machine": content.machine, "file": path.name, "frozen": frozen.id},
+            [prediction for prediction, _ in pairs],
+            found,
+            machine=content.fingerprint.id,
+            parents=(append_frozen(study, frozen), *_held_ids(study, pairs)),
+            blobs=blobs,
+        )
+    )
+    return found
+
+
+def _measured(study: Study, path: Path) -> tuple[tuple[Observed, ...], tuple[str, ...]]:
+    """What a file measured, and the blob of a file that is no study."""
+    if is_database(path):
+        with Study.open(path) as measured:
+            return observe(measured), ()
+    data = read_runs_file(path)
+    shapes = shapes_beside(path, data)
+    observed = tuple(
+        Observed(observation=observation(run), shape=shape_key(shape), machine=None)
+        for run in parse_runs(data, path.name)
+        for shape in [shapes[run.spec.model]]
+        if isinstance(shape, ModelShape)
+    )
+    return observed, (study.add_blob(data),)
+
+
+def _elsewhere(observed: Iterable[Observed], content: FrozenContent) -> tuple[str, ...]:
+    """What was measured on a machine with other GPUs or links."""
+    return tuple(
+        f"{_name(one.observation)}: measured on machine {one.machine}, "
+        f"frozen for {content.machine} ({content.fingerprint.id})."
+        for one in observed
+        if one.machine not in (None, content.fingerprint.id)
+    )
+
+
+def _unasked(one: Observation) -> str:
+    return f"{_name(one)}: no prediction of it was frozen."
+
+
+def _name(one: Observation) -> str:
+    return f"{one.tag}, {one.spec.batch} x {one.spec.prompt_tokens}"
+
+
+def _held_ids(study: Study, pairs: Iterable[tuple[Prediction, Observation]]) -> list[str]:
+    """Records of the measurements, where it is this study that holds them."""
+    ids = dict.fromkeys(record for _, one in pairs for record in one.record_ids)
+    return [one for one in ids if study.has(one)]
