@@ -66,15 +66,22 @@ class GroupedAttention:
         self.values = self.qkv.new_empty(*rows, self.mixer.value_dim).normal_()
         self.rotation = ops.rotation_tables(length, self.mixer.key_dim, self.qkv.device)
 
-    def __call__(self, x: torch.Tensor, piece: Piece) -> torch.Tensor:
-        """Token x hidden to token x heads · dim."""
-        qkv = functional.linear(x, self.qkv)
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, piece: Piece
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the norm of x + residual (token x hidden): token x heads · dim, and that sum."""
+        qkv, residual = ops.norm_product(x, residual, norm, self.qkv)
+        return self._attend(qkv, piece), residual
+
+    def _attend(self, qkv: torch.Tensor, piece: Piece) -> torch.Tensor:
         keys, values = self.keys[piece.first : piece.last], self.values[piece.first : piece.last]
-        ops.rotate_append(qkv, keys, values, piece.starts, self.rotation, piece.new)
-        queries = qkv[:, : self.heads * self.mixer.key_dim]
         window = self.mixer.window
         if piece.context is None:
-            return ops.attend_one(queries, keys, values, piece.starts, self.scale, window)
+            return ops.append_attend_one(
+                qkv, keys, values, piece.starts, self.rotation, self.scale, window
+            )
+        ops.rotate_append(qkv, keys, values, piece.starts, self.rotation, piece.new)
+        queries = qkv[:, : self.heads * self.mixer.key_dim]
         seen = piece.context + piece.new
         out = ops.attend_many(
             queries.unflatten(0, (-1, piece.new)).unflatten(2, (self.heads, -1)),
@@ -135,8 +142,14 @@ class LatentAttentionBlock:
         self.cache = self.down.new_empty(sequences, length, width).normal_()
         self.rotation = ops.rotation_tables(length, self.mixer.rope_dim, self.down.device)
 
-    def __call__(self, x: torch.Tensor, piece: Piece) -> torch.Tensor:
-        """Token x hidden to token x heads · dim."""
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, piece: Piece
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the norm of x + residual (token x hidden): token x heads · dim, and that sum."""
+        normed, residual = ops.add_rms_norm(x, residual, norm)
+        return self._attend(normed, piece), residual
+
+    def _attend(self, x: torch.Tensor, piece: Piece) -> torch.Tensor:
         positions = ops.token_positions(piece.starts, piece.new)
         cache = self.cache[piece.first : piece.last]
         self._append(x, positions, cache, piece)

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as functional
 
 from linkbound.links.types import Operation
+from linkbound.profile import ops
 from linkbound.profile.holding import Holding
 from linkbound.profile.ledger import Ledger
 from linkbound.profile.transport import Transport, expert_ranks, tensor_ranks
@@ -45,11 +45,11 @@ class Exchange:
     def reduced_product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """x · weightᵀ summed over the tensor group: the row-parallel product of a layer."""
         if len(self.tensor) == 1:
-            return functional.linear(x, weight)
+            return ops.product(x, weight)
         own = self._symmetric
         if own is None or not own.takes(len(x) * len(weight) * x.element_size()):
-            return self.all_reduce(functional.linear(x, weight), CrossingKind.TENSOR)
-        product = torch.mm(x, weight.t(), out=own.input(len(x), len(weight)))
+            return self.all_reduce(ops.product(x, weight), CrossingKind.TENSOR)
+        product = ops.product(x, weight, own.input(len(x), len(weight)))
         return self._reduce_own(own, product, CrossingKind.TENSOR)
 
     def all_reduce(self, x: torch.Tensor, kind: str) -> torch.Tensor:

@@ -38,14 +38,20 @@ class DenseBlock:
         self.into = torch.cat(parts) if gated else parts[0]
         self.down = maker.matrix(f"{name}.down", (hidden, width), ((0, hidden), columns), width)
 
-    def inner(self, x: torch.Tensor) -> torch.Tensor:
-        """Before the second product."""
-        into = functional.linear(x, self.into)
-        return ops.silu_mul(into) if self.gated else functional.gelu(into)
+    def normed_inner(
+        self, x: torch.Tensor, residual: torch.Tensor, norm: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Before the second product, of the norm of x + residual; and that sum."""
+        if self.gated:
+            return ops.norm_gate(x, residual, norm, self.into)
+        into, residual = ops.norm_product(x, residual, norm, self.into)
+        return functional.gelu(into), residual
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
         """This rank's part of the sum."""
-        return functional.linear(self.inner(x), self.down)
+        into = ops.product(x, self.into)
+        inner = ops.silu_mul(into) if self.gated else functional.gelu(into)
+        return ops.product(inner, self.down)
 
 
 class DenseFeedForward:
@@ -57,8 +63,12 @@ class DenseFeedForward:
             name, ffn.intermediate, columns, held.shape.hidden, ffn.gated, maker
         )
 
-    def __call__(self, x: torch.Tensor, exchange: Exchange) -> torch.Tensor:
-        return exchange.reduced_product(self._block.inner(x), self._block.down)
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor, norm: torch.Tensor, exchange: Exchange
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the norm of x + residual; and that sum."""
+        inner, residual = self._block.normed_inner(x, residual, norm)
+        return exchange.reduced_product(inner, self._block.down), residual
 
 
 class MoeFeedForward:
@@ -93,7 +103,14 @@ class MoeFeedForward:
             part = (0, width) if held.exchanges_experts else even(width, split.tp, rank.tensor)
             self.shared = DenseBlock(f"{name}.shared", width, part, hidden, ffn.gated, maker)
 
-    def __call__(self, x: torch.Tensor, exchange: Exchange) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor, norm: torch.Tensor, exchange: Exchange
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the norm of x + residual; and that sum."""
+        normed, residual = ops.add_rms_norm(x, residual, norm)
+        return self._reduced(normed, exchange), residual
+
+    def _reduced(self, x: torch.Tensor, exchange: Exchange) -> torch.Tensor:
         if not self._held.exchanges_experts:
             return exchange.all_reduce(self._with_shared(self._routed(x), x), CrossingKind.TENSOR)
         tp, tensor = self._held.split.tp, self._held.rank.tensor

@@ -33,10 +33,9 @@ class DecoderLayer:
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor | None, piece: Piece, exchange: Exchange
     ) -> States:
-        normed, residual = ops.add_rms_norm(x, residual, self._norms[0])
-        mixed = exchange.reduced_product(self.attention(normed, piece), self.attention.output)
-        normed, residual = ops.add_rms_norm(mixed, residual, self._norms[1])
-        return self.feed_forward(normed, exchange), residual
+        mixed, residual = self.attention(x, residual, self._norms[0], piece)
+        reduced = exchange.reduced_product(mixed, self.attention.output)
+        return self.feed_forward(reduced, residual, self._norms[1], exchange)
 
 
 class Network:
@@ -180,8 +179,7 @@ class Network:
         if piece.new > 1:
             at = slice(piece.new - 1, None, piece.new)
             x, residual = x[at].contiguous(), residual[at].contiguous()
-        normed, _ = ops.add_rms_norm(x, residual, self.norm)
-        part = functional.linear(normed, self.head)
+        part, _ = ops.norm_product(x, residual, self.norm, self.head)
         if self.held.split.tp > 1:
             ranks = self.exchange.tensor
             gathered = self.exchange.all_gather(part, ranks, CrossingKind.LOGITS)

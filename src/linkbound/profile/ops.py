@@ -31,6 +31,27 @@ def add_rms_norm(
     return functional.rms_norm(total, total.shape[-1:], weight, EPSILON), total
 
 
+def product(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """x · weightᵀ, written to `out` where one is given."""
+    return functional.linear(x, weight) if out is None else torch.mm(x, weight.t(), out=out)
+
+
+def norm_product(
+    x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """norm(x + residual) · weightᵀ, and that sum; a residual given may be overwritten."""
+    normed, residual = add_rms_norm(x, residual, norm)
+    return product(normed, weight), residual
+
+
+def norm_gate(
+    x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, gate_up: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """silu(gate) x up of norm(x + residual), and that sum; a residual given may be overwritten."""
+    both, residual = norm_product(x, residual, norm, gate_up)
+    return silu_mul(both), residual
+
+
 def grouped_product(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """Rows up to each group's end (group) times that group's weights (group x output x input)."""
     # The public name came after 2.9.
@@ -89,6 +110,22 @@ def rotate_append(
 def token_positions(starts: torch.Tensor, new: int) -> torch.Tensor:
     """Position of each of `new` tokens of each sequence, flat."""
     return (starts[:, None] + torch.arange(new, device=starts.device)).flatten()
+
+
+def append_attend_one(
+    qkv: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    starts: torch.Tensor,
+    rotation: tuple[torch.Tensor, torch.Tensor],
+    scale: float,
+    window: int | None,
+) -> torch.Tensor:
+    """Append one new token a sequence to its cache, and attend over it: token x heads · dim."""
+    kv, key_dim, value_dim = keys.shape[2], keys.shape[3], values.shape[3]
+    rotate_append(qkv, keys, values, starts, rotation, 1)
+    queries = qkv[:, : qkv.shape[1] - kv * (key_dim + value_dim)]
+    return attend_one(queries, keys, values, starts, scale, window)
 
 
 def attend_one(
