@@ -98,6 +98,7 @@ def result(
                 launch=Launch.GRAPH,
                 times_s=tuple(times),
                 calls=calls(group) if several else (),
+                calls_s=(0.001, 0.002, 0.0015) if several else (),
                 timeline=timeline(rank, 0.004 + 0.002 * rank) if several else None,
                 parameters=1000,
             )
@@ -109,4 +110,5 @@ def result(
         duration_s=1.5,
         path="direct",
         log="a line",
+        spent="1.0 s start, imports",
     )

@@ -8,8 +8,9 @@ from profile_results import DECODE, SIZE, job, result
 from linkbound.evidence import Failed, Finding, Level, Measured, Severity, Study
 from linkbound.links.types import Arm, Operation
 from linkbound.profile.cells import HEADER, cells, notes
-from linkbound.profile.records import append_result, append_rows, document_of, row_name
-from linkbound.profile.summary import _bus_rate, rows, slower_than_one
+from linkbound.profile.effects import effects
+from linkbound.profile.records import append_result, append_rows, document_of, row_key
+from linkbound.profile.summary import _bus_rate, rows
 from linkbound.profile.types import Call, Interval, KernelClass, StepSpan, Timeline
 
 WRONG = Finding(
@@ -72,10 +73,11 @@ def test_issued_bytes_equal_the_crossings() -> None:
 
 def test_a_split_slower_than_one_gpu_is_named() -> None:
     found = rows(_two_repeats())
-    ((slow, single),) = slower_than_one(found)
-    assert (slow.split.name, single.split.name) == ("tp2", "one GPU")
-    said = list(notes(found, [(slow, single)], [WRONG]))
-    assert any("tp2 staged, decode 4 after 16, is slower than one GPU: 11.5 ms" in s for s in said)
+    said = list(notes(found, effects(found), [WRONG]))
+    assert (
+        "tp2 staged is slower than one GPU, beyond the noise of the repeats: "
+        "decode 4 after 16 11.5 ms against 8.00 ms (x0.696)." in said
+    )
     assert any("drifted by +20.0%" in sentence for sentence in said)
     assert said[-1].startswith("arm-contradicted: The log shows another path.")
 
@@ -102,8 +104,8 @@ def test_records_lead_from_parts_to_runs(tmp_path: Path) -> None:
         ids: dict[str, list[str]] = {}
         for number, one in enumerate(results):
             (run,) = append_result(study, one, number // 2, "m", "2026-01-01T00:00:00+00:00")
-            ids.setdefault(row_name(one.job.split.name, one.job.arm, DECODE), []).append(run)
-        append_rows(study, rows(results), ids, "m")
+            ids.setdefault(row_key(one.job.split, one.job.arm, None, DECODE), []).append(run)
+        append_rows(study, rows(results), ids, "dense", "m")
         runs = study.find("profile.run", split="tp2", arm="staged")
         assert [run.subject["repeat"] for run in runs] == [0, 1]
         assert runs[0].samples is not None

@@ -1,32 +1,35 @@
 """`linkbound profile`: where the time of a split goes, with peer-to-peer on and off (P1)."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import click
 
+from linkbound.cli import profile_tables as tables
 from linkbound.cli.fit import read_shape
 from linkbound.cli.options import HELP
-from linkbound.errors import InputError, LinkboundError, NothingToMeasure, UsageError
+from linkbound.errors import LinkboundError, NothingToMeasure, UsageError
+from linkbound.evidence import Finding, Study
 from linkbound.links.types import Arm
+from linkbound.profile.effects import Effect, effects
 from linkbound.profile.launch import JobResult, require_torch, run_job
 from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
-from linkbound.profile.plan_words import job_words, plan_lines, planned
-from linkbound.profile.records import append_result, append_rows, document_of, row_name
-from linkbound.profile.summary import Row, rows, slower_than_one
+from linkbound.profile.plan_words import job_words
+from linkbound.profile.records import (
+    append_checks,
+    append_effects,
+    append_result,
+    append_rows,
+    row_key,
+)
+from linkbound.profile.shards import ShardCheck, shard_checks
+from linkbound.profile.summary import Row, rows
 from linkbound.profile.types import Delay, Device, Job
 from linkbound.splits.parse_split import parse_split
 from linkbound.units import parse_duration_s
-
-if TYPE_CHECKING:
-    from linkbound.evidence import Finding, Study
-
-SCHEMA = "linkbound.profile"
-VERSION = 1
 
 
 @click.command("profile", context_settings=HELP)
@@ -117,7 +120,7 @@ def command(
             hint="Write: linkbound profile llama-3.1-8b --split tp2",
         )
     if model is None:
-        click.echo(_render_traces(traces, as_json))
+        click.echo(tables.render_traces(traces, as_json))
         return 0
     shape = read_shape(model, overrides)
     splits = [parse_split(text) for text in split_texts or ("one", "tp2")]
@@ -138,16 +141,15 @@ def command(
         jobs = plan_shards(shape, splits, grid, where, steps=steps)
     plan = interleave(jobs, repeats)
     if dry_run:
-        click.echo(_render_plan(plan, as_json))
+        click.echo(tables.render_plan(plan, as_json))
         return 0
     require_torch()
     if where is Device.CUDA:
         _require_gpus(max(1 if job.alone is not None else job.split.gpus for job in jobs))
     with _study(path) as study:
-        results = _measure(plan, parse_duration_s(limit), study)
-    findings = [finding for result in results for finding in result.findings]
-    click.echo(render(rows(results), findings, as_json))
-    return 4 if findings else 0
+        found = _measure(plan, parse_duration_s(limit), study)
+    click.echo(tables.render(*found, as_json))
+    return 4 if found.findings else 0
 
 
 def _counts(option: str, text: str) -> list[int]:
@@ -191,19 +193,24 @@ def _require_gpus(wanted: int) -> None:
 
 
 @contextmanager
-def _study(path: Path | None) -> "Iterator[Study | None]":
+def _study(path: Path | None) -> Iterator[Study | None]:
     if path is None:
         yield None
         return
-    from linkbound.evidence import Study
-
     with Study.open_or_create(path) as study:
         yield study
 
 
-def _measure(
-    plan: Sequence[tuple[int, Job]], limit_s: float, study: "Study | None"
-) -> list[JobResult]:
+class _Found(NamedTuple):
+    """What the children of a plan came to."""
+
+    rows: tuple[Row, ...]
+    effects: tuple[Effect, ...]
+    checks: tuple[ShardCheck, ...]
+    findings: list[Finding]
+
+
+def _measure(plan: Sequence[tuple[int, Job]], limit_s: float, study: Study | None) -> _Found:
     """Run every child in order, each result written before the next child starts."""
     machine = None if study is None else _machine_id()
     results: list[JobResult] = []
@@ -213,16 +220,25 @@ def _measure(
         started = datetime.now(UTC).isoformat(timespec="seconds")
         result = run_job(job, limit_s=limit_s)
         results.append(result)
+        click.echo(f"  {result.duration_s:.1f} s: {result.spent}", err=True)
         for finding in result.findings:
             click.echo(f"  {finding.seen}", err=True)
         if study is not None:
             ids = append_result(study, result, repeat, machine, started)
             for point, record_id in zip(job.points, ids, strict=True):
-                name = row_name(job.split.name, job.arm, point)
-                run_ids.setdefault(name, []).append(record_id)
+                key = row_key(job.split, job.arm, job.alone, point)
+                run_ids.setdefault(key, []).append(record_id)
+    found = rows(results)
+    shown = effects(found)
+    checks: tuple[ShardCheck, ...] = ()
     if study is not None:
-        append_rows(study, rows(results), run_ids, machine)
-    return results
+        model = plan[0][1].shape.name
+        append_rows(study, found, run_ids, model, machine)
+        append_effects(study, shown, run_ids, model, machine)
+        checks = shard_checks(study, model, machine)
+        append_checks(study, checks, model, machine)
+    findings = [finding for result in results for finding in result.findings]
+    return _Found(found, shown, checks, findings)
 
 
 def _machine_id() -> str | None:
@@ -233,69 +249,3 @@ def _machine_id() -> str | None:
         return fingerprint(probe_machine()).id
     except LinkboundError:
         return None
-
-
-def _render_traces(paths: Sequence[Path], as_json: bool) -> str:
-    """Parts of every step that all traces show."""
-    from linkbound.profile.cells import TRACE_HEADER, trace_cells, trace_notes
-    from linkbound.profile.decompose import align, decompose
-    from linkbound.profile.kineto import parse_traces
-    from linkbound.report.table import render_table
-
-    timelines = parse_traces([(_read(path), path.name) for path in paths])
-    found, offsets = decompose(timelines), align(timelines)
-    if as_json:
-        import msgspec
-
-        document = {
-            "schema": f"{SCHEMA}.trace",
-            "version": VERSION,
-            "steps": msgspec.to_builtins(found),
-            "clocks": msgspec.to_builtins(offsets),
-        }
-        return json.dumps(document, indent=2, allow_nan=False)
-    table = render_table(TRACE_HEADER, [trace_cells(one) for one in found], left=0)
-    return "\n".join([*table, *trace_notes(timelines, offsets)])
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read: {error.strerror}.",
-            why="It should hold a trace.",
-            hint="Check the name, and that it may be read.",
-        ) from error
-
-
-def _render_plan(plan: Sequence[tuple[int, Job]], as_json: bool) -> str:
-    if not as_json:
-        return "\n".join(plan_lines(plan))
-    children = [planned(repeat, job) for repeat, job in plan]
-    document = {"schema": f"{SCHEMA}.plan", "version": VERSION, "children": children}
-    return json.dumps(document, indent=2, allow_nan=False)
-
-
-def render(found: Sequence[Row], findings: "Sequence[Finding]", as_json: bool) -> str:
-    """The table of parts, or the same as one JSON document."""
-    slower = slower_than_one(found)
-    if as_json:
-        import msgspec
-
-        document = {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "rows": [document_of(row) for row in found],
-            "slower_than_one_gpu": [
-                {"split": row.split.name, "arm": row.arm, "point": row.point.name}
-                for row, _ in slower
-            ],
-            "findings": msgspec.to_builtins(findings),
-        }
-        return json.dumps(document, indent=2, allow_nan=False)
-    from linkbound.profile.cells import HEADER, cells, notes
-    from linkbound.report.table import render_table
-
-    table = render_table(HEADER, [cells(row) for row in found], left=3)
-    return "\n".join([*table, *notes(found, slower, findings)])

@@ -10,11 +10,13 @@ from linkbound.profile.decompose import (
     mean_parts,
     wire_times,
 )
+from linkbound.profile.effects import Answer, Effect, Pair, effects
 from linkbound.profile.kineto import classify, parse_kineto
 from linkbound.profile.launch import JobResult, require_torch, run_job
 from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
 from linkbound.profile.records import append_result, append_rows
-from linkbound.profile.summary import Row, rows, slower_than_one
+from linkbound.profile.shards import ShardCheck, shard_checks
+from linkbound.profile.summary import Row, rows
 from linkbound.profile.types import (
     Call,
     Delay,
@@ -29,19 +31,23 @@ from linkbound.profile.types import (
 )
 
 __all__ = [
+    "Answer",
     "Call",
     "ClockOffset",
     "Delay",
     "Device",
+    "Effect",
     "Interval",
     "Job",
     "JobResult",
     "KernelClass",
+    "Pair",
     "Parts",
     "Point",
     "RankPoint",
     "RankStep",
     "Row",
+    "ShardCheck",
     "StepSpan",
     "Timeline",
     "Wire",
@@ -50,6 +56,7 @@ __all__ = [
     "append_rows",
     "classify",
     "decompose",
+    "effects",
     "interleave",
     "mean_parts",
     "parse_kineto",
@@ -59,7 +66,7 @@ __all__ = [
     "require_torch",
     "rows",
     "run_job",
+    "shard_checks",
     "shard_points",
-    "slower_than_one",
     "wire_times",
 ]

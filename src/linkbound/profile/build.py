@@ -30,7 +30,7 @@ def build(job: Job, number: int, transport: Transport) -> tuple[Network, Ledger,
         from linkbound.profile.symmetric import SymmetricAllReduce
 
         own = SymmetricAllReduce(transport.group(ranks), dtype, device)
-    exchange = Exchange(held, transport, ledger, own, _delay(job, number))
+    exchange = Exchange(held, transport, ledger, dtype, device, own, _delay(job, number))
     network = Network(held, maker, exchange)
     return network, ledger, maker.parameters
 

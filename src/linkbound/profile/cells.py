@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from linkbound.evidence.types import Finding
 from linkbound.profile.decompose import ClockOffset, Parts, RankStep
+from linkbound.profile.effects import Effect, sentence
+from linkbound.profile.shards import ShardCheck
 from linkbound.profile.summary import Row
 from linkbound.profile.types import Timeline
 from linkbound.units import format_rate, format_significant, format_time
@@ -29,8 +31,9 @@ DRIFT_SHOWN = 0.05
 
 def cells(row: Row) -> tuple[str, ...]:
     """One line: times of a step, its parts, and rates."""
+    name = row.split.name if row.alone is None else f"{row.split.name} rank {row.alone} alone"
     return (
-        row.split.name,
+        name,
         NONE if row.arm is None else row.arm.value,
         row.point.name,
         format_time(row.step_s),
@@ -66,8 +69,36 @@ def _share(part_s: float, step_s: float) -> str:
     return f"{format_time(part_s)} ({part_s / step_s:+.1%})"
 
 
+BYTES_HEADER = ("split", "arm", "point", "issued", "crossings", "sent", "NVLink", "through host")
+
+
+def bytes_cells(row: Row) -> tuple[str, ...]:
+    """One line: bytes of a step as issued, as listed, as sent by all GPUs, and as counted."""
+    found = row.moved
+    sent = (
+        (None,) * 3 if found is None else (found.sent_bytes, found.nvlink_bytes, found.host_bytes)
+    )
+    return (
+        row.split.name,
+        NONE if row.arm is None else row.arm.value,
+        row.point.name,
+        f"{row.issued_bytes:,}",
+        f"{row.crossing_bytes:,}",
+        *(NONE if one is None else f"{one:,.0f}" for one in sent),
+    )
+
+
+CHECK_HEADER = ("split", "arm", "point", "shard", "calls", "predicted", "measured", "ratio")
+
+
+def check_cells(one: ShardCheck) -> tuple[str, ...]:
+    """One line: a shard's step and the calls alone, their sum, and the split's step."""
+    times = (one.shard_s, one.calls_s, one.predicted_s, one.measured_s)
+    return (one.split, one.arm, one.point.name, *map(format_time, times), f"{one.ratio:.3f}")
+
+
 def notes(
-    rows: Sequence[Row], slower: Sequence[tuple[Row, Row]], findings: Sequence[Finding]
+    rows: Sequence[Row], effects: Sequence[Effect], findings: Sequence[Finding]
 ) -> Iterator[str]:
     """What stands out, one sentence each."""
     yield "Times of one step, mean over ranks; unexplained is the plain step less the traced one."
@@ -75,20 +106,28 @@ def notes(
     if errors:
         yield f"Collectives align the ranks' clocks within {format_time(max(errors))}."
     for row in rows:
-        if row.drift is not None and abs(row.drift) > DRIFT_SHOWN:
-            yield f"{_name(row)} drifted by {row.drift:+.1%} from the first repeat to the last."
-        if row.issued_bytes != row.crossing_bytes:
-            yield (
-                f"{_name(row)} sent {row.issued_bytes:,} B a step, the crossings list "
-                f"{row.crossing_bytes:,} B."
-            )
-    for row, single in slower:
-        yield (
-            f"{_name(row)} is slower than one GPU: {format_time(row.step_s)} against "
-            f"{format_time(single.step_s)}, beyond the spread of the repeats."
-        )
+        yield from _row_notes(row)
+    for effect in effects:
+        yield sentence(effect)
     for finding in findings:
         yield f"{finding.code}: {finding.seen} {finding.why} {finding.remedy}"
+
+
+def _row_notes(row: Row) -> Iterator[str]:
+    words = row_words(row)
+    if row.drift is not None and abs(row.drift) > DRIFT_SHOWN:
+        yield f"{words}, drifted by {row.drift:+.1%} from the first repeat to the last."
+    if row.alone is None and row.issued_bytes != row.crossing_bytes:
+        yield (
+            f"{words}, sent {row.issued_bytes:,} B a step, the crossings list "
+            f"{row.crossing_bytes:,} B."
+        )
+    if row.known_wait_s is not None and row.found_wait_s is not None:
+        yield (
+            f"{words}: the slowed rank holds the others up for {format_time(row.known_wait_s)} a "
+            f"step; {format_time(row.found_wait_s)} are found as waiting "
+            f"({row.found_wait_s / row.known_wait_s - 1:+.1%})."
+        )
 
 
 TRACE_HEADER = (
@@ -130,6 +169,8 @@ def trace_notes(
         yield f"The ranks show {counts} steps: those that all show are listed."
 
 
-def _name(row: Row) -> str:
+def row_words(row: Row) -> str:
+    """`tp2 staged, decode 8 after 1,024`."""
     arm = "" if row.arm is None else f" {row.arm.value}"
-    return f"{row.split.name}{arm}, {row.point.name},"
+    alone = "" if row.alone is None else f" shard of rank {row.alone} alone"
+    return f"{row.split.name}{arm}{alone}, {row.point.name}"

@@ -15,6 +15,7 @@ from linkbound.profile import ops
 from linkbound.profile.holding import Holding
 from linkbound.profile.ledger import Ledger
 from linkbound.profile.transport import Transport, expert_ranks, tensor_ranks
+from linkbound.profile.types import Call
 from linkbound.splits.types import CrossingKind
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ class Exchange:
         held: Holding,
         transport: Transport,
         ledger: Ledger,
+        dtype: torch.dtype,
+        device: torch.device,
         symmetric: "SymmetricAllReduce | None" = None,
         delay: Callable[[], None] | None = None,
     ) -> None:
         self.held, self.ledger = held, ledger
+        self.dtype, self.device = dtype, device
         self._transport, self._symmetric = transport, symmetric
         self._delay = delay or _no_delay
         self.tensor, self.experts = tensor_ranks(held), expert_ranks(held)
@@ -129,6 +133,30 @@ class Exchange:
             ranks = (rank.number + away, rank.number)
             with self._call(SAMPLED, Operation.SEND_RECV, ranks, tokens.nbytes):
                 self._transport.receive(tokens, rank.number + away)
+
+    def again(self, call: Call) -> Callable[[], object] | None:
+        """Runs a collective of this kind and size, uncounted; None for what takes two sides."""
+        element_bytes = self.dtype.itemsize
+        elements, ranks = call.size_bytes // element_bytes, call.ranks
+        own = self._symmetric
+        if own is not None and call.implementation in own.IMPLEMENTATIONS:
+            reduced = own.input(1, elements)
+            return lambda: own.reduce(reduced)
+        match call.operation:
+            case Operation.ALL_REDUCE:
+                x = self._random(elements)
+                return lambda: self._transport.all_reduce(x, ranks)
+            case Operation.ALL_GATHER:
+                x = self._random(elements // len(ranks))
+                return lambda: self._transport.all_gather(x, ranks)
+            case Operation.REDUCE_SCATTER:
+                x = self._random(elements)
+                return lambda: self._transport.reduce_scatter(x, ranks)
+            case _:
+                return None
+
+    def _random(self, elements: int) -> torch.Tensor:
+        return torch.randn(elements, dtype=self.dtype, device=self.device)
 
     def _call(
         self,

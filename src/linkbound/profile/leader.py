@@ -7,20 +7,16 @@ process group, so that its parent's time limit ends them too.
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 POLL_S = 0.05
 
 
 def main(arguments: list[str]) -> int:
     """Start the ranks and wait; returns 0, or the code of the first rank that failed."""
-    job, folder, count = arguments[0], Path(arguments[1]), int(arguments[2])
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "linkbound.profile.rank", job, str(folder), str(number)]
-        )
-        for number in range(count)
-    ]
+    job, folder, count = arguments[0], arguments[1], int(arguments[2])
+    words = [sys.executable, "-m", "linkbound.profile.rank", job, folder]
+    started = str(time.monotonic())
+    ranks = [subprocess.Popen([*words, str(number), started]) for number in range(count)]
     code = _wait(ranks)
     for rank in ranks:
         if rank.poll() is None:

@@ -5,23 +5,26 @@ from collections.abc import Sequence
 from linkbound.links.types import Arm
 from linkbound.model.types import ModelShape
 from linkbound.profile.holding import hold
-from linkbound.profile.types import Delay, Device, Job, Point
+from linkbound.profile.types import CHUNK_TOKENS, Delay, Device, Job, Point, chunks_of
 from linkbound.splits.types import Phase, Split
+
+MOST_CHUNKS = 4
+"""Of a prefill: what follows are the same chunks again, and a pipeline is full by then."""
 
 
 def points(batches: Sequence[int], prompt: int) -> tuple[Point, ...]:
     """Prefill of `prompt` tokens and a decode step after them, for each batch, small ones first.
 
-    Where memory ends only the large ones are lost.
+    Where memory ends only the large ones are lost. A batch whose prompts are more than
+    `MOST_CHUNKS` chunks has no prefill of its own, unless it is the smallest.
     """
-    return tuple(
-        point
-        for batch in sorted(set(batches))
-        for point in (
-            Point(phase=Phase.PREFILL, batch=batch, tokens=prompt),
-            Point(phase=Phase.DECODE, batch=batch, tokens=1, context=prompt),
-        )
-    )
+    found: list[Point] = []
+    for batch in sorted(set(batches)):
+        prefill = Point(phase=Phase.PREFILL, batch=batch, tokens=prompt)
+        if not found or chunks_of(prefill, CHUNK_TOKENS) <= MOST_CHUNKS:
+            found.append(prefill)
+        found.append(Point(phase=Phase.DECODE, batch=batch, tokens=1, context=prompt))
+    return tuple(found)
 
 
 def shard_points(

@@ -1,10 +1,9 @@
 """One rank: builds its shard, times the points of its job, writes a line for each (P1).
 
-Run as `python -m linkbound.profile.rank JOB FOLDER RANK` by the leader; lines written before an
-end of any kind stay.
+Run as `python -m linkbound.profile.rank JOB FOLDER RANK STARTED` by the leader; lines written
+before an end of any kind stay. Where the process spent its time is told to stderr.
 """
 
-import itertools
 import sys
 import time
 from datetime import timedelta
@@ -15,19 +14,13 @@ import torch
 import torch.distributed as dist
 
 from linkbound.profile.build import build
-from linkbound.profile.kineto import parse_kineto
-from linkbound.profile.network import Network
-from linkbound.profile.steps import Step
+from linkbound.profile.launch import OUT_OF_MEMORY
+from linkbound.profile.measure import Measurement
 from linkbound.profile.transport import Alone, ProcessGroups, Transport
-from linkbound.profile.types import Device, Job, Point, RankPoint, Timeline
-from linkbound.splits.types import Phase
+from linkbound.profile.types import Device, Job
 
-OUT_OF_MEMORY = 77
-"""Exit code of a rank whose GPU is full."""
 MEETING_S = 60
 """A collective that takes longer is given up: the parent's limit ends what this does not."""
-LEAST_PREFILLS = 2
-PREFILL_SHARE = 4
 
 
 def main(arguments: list[str]) -> int:
@@ -36,23 +29,40 @@ def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(job_path.read_bytes(), type=Job)
     try:
         with torch.inference_mode():
-            _run(job, folder, number)
+            _run(job, folder, number, _Spent(number, float(arguments[3])))
     except torch.OutOfMemoryError as error:
         sys.stderr.write(f"rank {number}: {str(error).splitlines()[0]}\n")
         return OUT_OF_MEMORY
     return 0
 
 
-def _run(job: Job, folder: Path, number: int) -> None:
+class _Spent:
+    """Tells where the time goes: `since_s` is time.monotonic() of the leader at the start."""
+
+    def __init__(self, number: int, since_s: float) -> None:
+        self._number, self._last_s = number, since_s
+
+    def on(self, what: str) -> None:
+        now_s = time.monotonic()
+        sys.stderr.write(f"rank {self._number}: {now_s - self._last_s:.1f} s {what}\n")
+        self._last_s = now_s
+
+
+def _run(job: Job, folder: Path, number: int, spent: _Spent) -> None:
+    spent.on("start, imports")
     transport = _meet(job, folder, number)
+    spent.on("meeting")
     place = number if job.alone is None else job.alone
     network, _, parameters = build(job, place, transport)
+    spent.on("weights")
+    measurement = Measurement(network, job)
     with (folder / f"rank{number}.jsonl").open("ab") as lines:
         for index, point in enumerate(job.points):
-            found = _time_point(network, job, point, folder / f"trace{number}.{index}.json")
+            found = measurement.of(point, folder / f"trace{number}.{index}.json")
             found = msgspec.structs.replace(found, parameters=parameters)
             lines.write(msgspec.json.encode(found) + b"\n")
             lines.flush()
+            spent.on(point.name)
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -74,100 +84,6 @@ def _meet(job: Job, folder: Path, number: int) -> Transport:
         device_id=torch.device("cuda", number) if cuda else None,
     )
     return ProcessGroups(job.split)
-
-
-def _time_point(network: Network, job: Job, point: Point, trace: Path) -> RankPoint:
-    count = job.steps
-    if point.phase is Phase.PREFILL:
-        count = max(LEAST_PREFILLS, job.steps // PREFILL_SHARE)
-    step = Step(network, job, point, max(count, job.traced_steps + 2))
-    # On both sides of the traced steps: clocks that fall under load fall for all alike.
-    times_s = _time_plain(step, job, count - count // 2)
-    timeline = _instrumented(network, step, job, trace) if job.traced_steps else None
-    times_s += _time_plain(step, job, count // 2)
-    return RankPoint(
-        rank=network.held.rank.number,
-        point=point,
-        launch=step.launch,
-        times_s=tuple(times_s),
-        calls=step.calls,
-        timeline=timeline,
-        memory_bytes=torch.cuda.max_memory_allocated() if job.device is Device.CUDA else None,
-    )
-
-
-def _time_plain(step: Step, job: Job, count: int) -> list[float]:
-    step.reset()
-    _together(job)
-    return _time_on_device(step, count) if job.device is Device.CUDA else _time(step, count)
-
-
-def _instrumented(network: Network, step: Step, job: Job, trace: Path) -> Timeline:
-    step.reset()
-    _together(job)
-    if job.device is Device.CUDA:
-        return _trace(step, job.traced_steps, trace)
-    return _log(network, step, job.traced_steps)
-
-
-def _together(job: Job) -> None:
-    """All ranks arrive before any goes on."""
-    if job.device is Device.CUDA:
-        torch.cuda.synchronize()
-    if dist.is_initialized():
-        dist.barrier()
-    if job.device is Device.CUDA:
-        torch.cuda.synchronize()
-
-
-def _time(step: Step, count: int) -> list[float]:
-    times_s = []
-    for _ in range(count):
-        start_s = time.perf_counter()
-        step.run()
-        times_s.append(time.perf_counter() - start_s)
-    return times_s
-
-
-def _time_on_device(step: Step, count: int) -> list[float]:
-    """Event to event: all steps are enqueued before the first result is asked for."""
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-    step.run()
-    step.reset()
-    events[0].record()
-    for event in events[1:]:
-        step.run()
-        event.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) * 1e-3 for start, end in itertools.pairwise(events)]
-
-
-def _log(network: Network, step: Step, count: int) -> Timeline:
-    ledger = network.exchange.ledger
-    with ledger.timing():
-        for _ in range(count):
-            with ledger.step():
-                step.run()
-    return ledger.timeline()
-
-
-def _trace(step: Step, count: int, path: Path) -> Timeline:
-    """Kernels of `count` steps; one more before and after are run and left out.
-
-    The first pays for the profiler's start, the last has no following step to reach to.
-    """
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profiler:
-        with torch.profiler.record_function("warm-up"):
-            step.run()
-        for index in range(count + 1):
-            with torch.profiler.record_function(f"linkbound step {index}"):
-                step.run()
-        torch.cuda.synchronize()
-    profiler.export_chrome_trace(str(path))
-    rank = int(path.stem.partition(".")[0].removeprefix("trace"))
-    (timeline,) = parse_kineto(path.read_bytes(), path.name, rank)
-    return msgspec.structs.replace(timeline, steps=timeline.steps[:count])
 
 
 if __name__ == "__main__":

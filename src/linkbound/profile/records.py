@@ -3,7 +3,7 @@
 `profile.run` holds every step's time and every call; `profile.parts` rests on runs alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,12 +18,18 @@ from linkbound.evidence import (
     Samples,
     Study,
 )
+from linkbound.links.types import Arm
+from linkbound.profile.effects import Against, Effect, sentence
 from linkbound.profile.launch import JobResult
+from linkbound.profile.shards import ShardCheck
 from linkbound.profile.summary import Row, ranks_of
 from linkbound.profile.types import Job, Point, RankPoint
+from linkbound.splits.types import Split
 
 METHOD = "linkbound reference runtime"
-METHOD_VERSION = 1
+METHOD_VERSION = 2
+CONTRADICTED = frozenset({"arm-contradicted", "counters-contradict-arm"})
+"""Findings after which a time is not of the arm that it was asked for."""
 
 
 def subject_of(job: Job, point: Point, repeat: int) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
             text="Not every rank finished it." if found is None else found.seen,
         )
         return Failed(reason=reason, log=log)
-    wrong = next((one for one in result.findings if one.code == "arm-contradicted"), None)
+    wrong = next((one for one in result.findings if one.code in CONTRADICTED), None)
     if wrong is not None:
         return Failed(reason=Reason(code=wrong.code, text=wrong.seen), log=log)
     return Measured(
@@ -88,6 +94,9 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
             "launch": ranks[0].launch.value,
             "path": result.path,
             "calls": msgspec.to_builtins(ranks[0].calls),
+            "calls_s": [one.calls_s for one in ranks],
+            "traffic": msgspec.to_builtins(ranks[0].traffic),
+            "traffic_steps": ranks[0].traffic_steps,
             "parameters": [one.parameters for one in ranks],
             "memory_bytes": [one.memory_bytes for one in ranks],
         }
@@ -112,17 +121,23 @@ def _samples(ranks: Sequence[RankPoint]) -> Samples | None:
     )
 
 
+RunIds = Mapping[str, Sequence[str]]
+"""Runs by `row_key`."""
+
+
 def append_rows(
-    study: Study, rows: Iterable[Row], run_ids: dict[str, list[str]], machine: str | None
+    study: Study, rows: Iterable[Row], run_ids: RunIds, model: str, machine: str | None
 ) -> list[str]:
-    """Append a parts record for each row; `run_ids` are its runs by `row_name`."""
+    """Append a parts record for each row; resting on its runs."""
     return [
         study.append(
             Record(
                 kind="profile.parts",
                 subject={
+                    "model": model,
                     "split": row.split.name,
                     "arm": None if row.arm is None else row.arm.value,
+                    "alone": row.alone,
                     "phase": row.point.phase.value,
                     "batch": row.point.batch,
                     "tokens": row.point.tokens,
@@ -132,16 +147,89 @@ def append_rows(
                 method="parts of a step",
                 method_version=METHOD_VERSION,
                 machine=machine,
-                parents=tuple(run_ids.get(row_name(row.split.name, row.arm, row.point), ())),
+                parents=tuple(run_ids.get(row_key(row.split, row.arm, row.alone, row.point), ())),
             )
         )
         for row in rows
     ]
 
 
-def row_name(split: str, arm: object, point: Point) -> str:
+def append_effects(
+    study: Study, found: Iterable[Effect], run_ids: RunIds, model: str, machine: str | None
+) -> list[str]:
+    """Append what the profile shows by itself, each resting on the runs that it compares."""
+    return [
+        study.append(
+            Record(
+                kind="profile.effect",
+                subject={
+                    "model": model,
+                    "split": one.split.name,
+                    "arm": None if one.arm is None else one.arm.value,
+                    "code": one.code,
+                },
+                outcome=Derived(values={"text": sentence(one), **msgspec.to_builtins(one)}),
+                method="profile rows compared",
+                method_version=METHOD_VERSION,
+                machine=machine,
+                parents=effect_runs(one, run_ids),
+            )
+        )
+        for one in found
+    ]
+
+
+def effect_runs(one: Effect, run_ids: RunIds) -> tuple[str, ...]:
+    """Runs behind both sides of every point of an effect."""
+    other = (Split(), None) if one.against is Against.ONE_GPU else (one.split, Arm.STAGED)
+    sides = ((one.split, one.arm), other)
+    return tuple(
+        dict.fromkeys(
+            run
+            for pair in one.pairs
+            for split, arm in sides
+            for run in run_ids.get(row_key(split, arm, None, pair.point), ())
+        )
+    )
+
+
+def append_checks(
+    study: Study, checks: Iterable[ShardCheck], model: str, machine: str | None
+) -> list[str]:
+    """Append each step that was put together from a shard and its calls, with its parents."""
+    return [
+        study.append(
+            Record(
+                kind="profile.check",
+                subject={
+                    "model": model,
+                    "split": one.split,
+                    "arm": one.arm,
+                    **msgspec.to_builtins(one.point),
+                },
+                outcome=Derived(
+                    values={
+                        "shard_s": one.shard_s,
+                        "calls_s": one.calls_s,
+                        "predicted_s": one.predicted_s,
+                        "measured_s": one.measured_s,
+                        "ratio": one.ratio,
+                    }
+                ),
+                method="shard alone + calls alone",
+                method_version=METHOD_VERSION,
+                machine=machine,
+                parents=one.record_ids,
+            )
+        )
+        for one in checks
+    ]
+
+
+def row_key(split: Split, arm: Arm | None, alone: int | None, point: Point) -> str:
     """The key that joins a row and its runs."""
-    return f"{split}/{arm}/{point.name}"
+    dispatch = split.dispatch.value if split.ep > 1 else ""
+    return f"{split.name}/{dispatch}/{arm}/{alone}/{point.name}"
 
 
 def document_of(row: Row) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from linkbound.links.types import Launch
 from linkbound.profile.attention import Piece
 from linkbound.profile.build import prompts
 from linkbound.profile.network import Network, States
-from linkbound.profile.types import Call, Device, Job, Point
+from linkbound.profile.types import Call, Device, Job, Point, chunks_of
 from linkbound.splits.types import Dispatch, Phase
 
 WARM_UPS = 3
@@ -56,9 +56,15 @@ class Step:
         with ledger.counting():
             self._eager()
         calls = ledger.calls
-        for _ in range(1 if self._point.phase is Phase.PREFILL else WARM_UPS - 1):
+        for _ in range(self._more_warm_ups()):
             self._eager()
         return calls
+
+    def _more_warm_ups(self) -> int:
+        if self._point.phase is Phase.DECODE:
+            return WARM_UPS - 1
+        # Of several chunks the first has warmed the kernels up for the others.
+        return 1 if chunks_of(self._point, self._job.chunk_tokens) == 1 else 0
 
     def _asks_host(self) -> bool:
         return self._job.split.ep > 1 and self._job.split.dispatch is Dispatch.ALL_TO_ALL

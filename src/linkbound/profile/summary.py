@@ -5,15 +5,22 @@ the step time of the plain run is a row of its own, of either sign.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from linkbound.evidence.stats import median
-from linkbound.links.collectives import bus_factor
 from linkbound.links.types import Arm, Operation
-from linkbound.profile.decompose import Parts, align, decompose, mean_parts, wire_times
+from linkbound.profile.decompose import (
+    Parts,
+    RankStep,
+    align,
+    decompose,
+    mean_parts,
+    wire_times,
+)
 from linkbound.profile.launch import JobResult
+from linkbound.profile.moved import Moved, call_factor, moved
 from linkbound.profile.types import Call, Device, Job, Point, RankPoint, Timeline
 from linkbound.splits.crossings import crossings
 from linkbound.splits.types import Split
@@ -29,8 +36,12 @@ class Row(Value, frozen=True, kw_only=True):
 
     split: Split
     arm: Arm | None
+    alone: int | None = None
+    """The rank whose shard ran without its peers."""
     point: Point
     launch: str
+    repeats: int
+    """Children."""
     step_s: float
     """Median over steps and repeats, of the slowest rank."""
     low_s: float
@@ -52,6 +63,14 @@ class Row(Value, frozen=True, kw_only=True):
     """Payload of one step's calls over the stages of one replica, as the runtime issued them."""
     crossing_bytes: int
     """The same as splits.crossings lists it; an all-to-all is listed for uniform routing."""
+    moved: Moved | None
+    """What the calls send and what the ports counted; None where nothing is sent."""
+    calls_s: float | None
+    """The calls of a step back to back, without anything between; None where not run."""
+    known_wait_s: float | None
+    """Of a control: what the others must wait a step for the slowed rank; else None."""
+    found_wait_s: float | None
+    """What the parts of the others show as waiting then."""
     layers: int
 
     @property
@@ -71,18 +90,24 @@ class Repeat(Value, frozen=True, kw_only=True):
     step_s: float
     steps: int
     parts: Parts | None
+    found_wait_s: float | None
+    calls_s: float | None
     clock_error_s: float | None
     bus_bytes_per_s: float | None
 
 
+_Key = tuple[Split, Arm | None, int | None, Point]
+_Members = list[tuple[JobResult, list[RankPoint]]]
+
+
 def rows(results: Sequence[JobResult]) -> tuple[Row, ...]:
     """A row for each split, arm and point that at least one child finished, in run order."""
-    found: dict[tuple[Split, Arm | None, Point], list[tuple[JobResult, list[RankPoint]]]] = {}
+    found: dict[_Key, _Members] = {}
     for result in results:
         for point in result.job.points:
             ranks = ranks_of(result, point)
             if ranks:
-                key = (result.job.split, result.job.arm, point)
+                key = (result.job.split, result.job.arm, result.job.alone, point)
                 found.setdefault(key, []).append((result, ranks))
     return tuple(_row(*key, members) for key, members in found.items())
 
@@ -94,22 +119,20 @@ def ranks_of(result: JobResult, point: Point) -> list[RankPoint]:
     return ranks if len(ranks) == wanted else []
 
 
-def _row(
-    split: Split, arm: Arm | None, point: Point, members: list[tuple[JobResult, list[RankPoint]]]
-) -> Row:
-    repeats = [repeat_of(ranks) for _, ranks in members]
+def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members: _Members) -> Row:
+    job, ranks = members[0][0].job, members[0][1]
+    repeats = [repeat_of(some, result.job) for result, some in members]
     medians = [one.step_s for one in repeats]
-    slowest = [time_s for _, ranks in members for time_s in slowest_s(ranks)]
+    slowest = [time_s for _, some in members for time_s in slowest_s(some)]
     step_s = _middle(slowest)
     parts = _mean([one.parts for one in repeats if one.parts is not None])
-    errors = [one.clock_error_s for one in repeats if one.clock_error_s is not None]
-    rates = [one.bus_bytes_per_s for one in repeats if one.bus_bytes_per_s is not None]
-    tokens = point.batch * point.tokens * split.replicas
     return Row(
         split=split,
         arm=arm,
+        alone=alone,
         point=point,
-        launch=members[0][1][0].launch.value,
+        launch=ranks[0].launch.value,
+        repeats=len(repeats),
         step_s=step_s,
         low_s=min(medians),
         high_s=max(medians),
@@ -117,27 +140,61 @@ def _row(
         drift=medians[-1] / medians[0] - 1 if len(medians) > 1 else None,
         parts=parts,
         unexplained_s=None if parts is None else step_s - parts.step_s,
-        clock_error_s=max(errors, default=None),
-        bus_bytes_per_s=median(rates),
-        tokens_per_s=tokens / step_s,
-        issued_bytes=issued_bytes(members[0][1], split),
-        crossing_bytes=crossing_bytes(members[0][0].job, point),
-        layers=max(1, len(members[0][0].job.shape.layers) // split.pp),
+        clock_error_s=max(_known(one.clock_error_s for one in repeats), default=None),
+        bus_bytes_per_s=median(_known(one.bus_bytes_per_s for one in repeats)),
+        tokens_per_s=point.batch * point.tokens * split.replicas / step_s,
+        issued_bytes=issued_bytes(ranks, split),
+        crossing_bytes=crossing_bytes(job, point),
+        moved=moved(ranks) if alone is None else None,
+        calls_s=median(_known(one.calls_s for one in repeats)),
+        known_wait_s=known_wait_s(ranks, job),
+        found_wait_s=median(_known(one.found_wait_s for one in repeats)),
+        layers=max(1, len(job.shape.layers) // split.pp),
     )
 
 
-def repeat_of(ranks: Sequence[RankPoint]) -> Repeat:
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [one for one in values if one is not None]
+
+
+def repeat_of(ranks: Sequence[RankPoint], job: Job) -> Repeat:
     """One point of one child, over its ranks."""
     times_s = slowest_s(ranks)
     timelines = [one.timeline for one in ranks if one.timeline is not None]
     offsets = align(timelines) if len(timelines) > 1 else None
+    steps = decompose(timelines)
+    calls_s = [max(each) for each in zip(*(one.calls_s for one in ranks), strict=True)]
     return Repeat(
         step_s=_middle(times_s),
         steps=len(times_s),
-        parts=mean_parts(decompose(timelines)),
+        parts=mean_parts(steps),
+        found_wait_s=_others_wait_s(steps, job),
+        calls_s=median(calls_s),
         clock_error_s=None if offsets is None else max(one.error_s for one in offsets),
         bus_bytes_per_s=_bus_rate(ranks[0].calls, timelines),
     )
+
+
+def _others_wait_s(steps: Sequence[RankStep], job: Job) -> float | None:
+    if job.delay is None:
+        return None
+    parts = mean_parts([one for one in steps if one.rank != job.delay.rank])
+    return None if parts is None else parts.waiting_s
+
+
+DELAYED = frozenset({Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
+"""Calls that all ranks of a group enter at the same point: there the others wait out a delay."""
+
+
+def known_wait_s(ranks: Sequence[RankPoint], job: Job) -> float | None:
+    """Seconds by which the slowed rank holds the others up in a step; None where not known."""
+    if job.delay is None:
+        return None
+    slowed = [one for one in ranks if one.rank == job.delay.rank]
+    calls = [call for one in slowed for call in one.calls]
+    if not calls or any(call.operation not in DELAYED for call in calls):
+        return None
+    return job.delay.seconds * sum(call.count for call in calls)
 
 
 def issued_bytes(ranks: Sequence[RankPoint], split: Split) -> int:
@@ -170,15 +227,8 @@ def _bus_rate(calls: Sequence[Call], timelines: Sequence[Timeline]) -> float | N
     """Bus bytes that the first rank's calls of a step carry, over their time on the wire."""
     steps = min((len(one.steps) for one in timelines), default=0)
     wire_s = math.fsum(one.wire_s for one in wire_times(timelines, of=0))
-    moved = math.fsum(one.size_bytes * one.count * _factor(one) for one in calls)
-    return moved * steps / wire_s if wire_s and moved else None
-
-
-_NAMES = {Operation.SEND_RECV: "sendrecv", Operation.ALL_TO_ALL: "alltoall"}
-
-
-def _factor(call: Call) -> float:
-    return bus_factor(_NAMES.get(call.operation, call.operation.value), len(call.ranks))
+    sent = math.fsum(one.size_bytes * one.count * call_factor(one) for one in calls)
+    return sent * steps / wire_s if wire_s and sent else None
 
 
 def _mean(parts: Sequence[Parts]) -> Parts | None:
@@ -194,16 +244,3 @@ def _middle(times_s: Sequence[float]) -> float:
     found = median(times_s)
     assert found is not None
     return found
-
-
-def slower_than_one(found: Sequence[Row]) -> tuple[tuple[Row, Row], ...]:
-    """Rows of split models that are slower than one GPU at the same point, beyond the repeats."""
-    single = {row.point: row for row in found if row.split.gpus == 1}
-    return tuple(
-        (row, single[row.point])
-        for row in found
-        if row.split.gpus > 1
-        and row.split.replicas == 1
-        and row.point in single
-        and row.low_s > single[row.point].high_s
-    )

@@ -17,6 +17,8 @@ LIMIT_BYTES = 64 * 1024**2
 class SymmetricAllReduce:
     """All-reduce over one group, from and to a buffer that the peers can read."""
 
+    IMPLEMENTATIONS = ("one_shot", "two_shot")
+
     def __init__(self, group: dist.ProcessGroup, dtype: torch.dtype, device: torch.device) -> None:
         self._name = group.group_name
         elements = LIMIT_BYTES // dtype.itemsize

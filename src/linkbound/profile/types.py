@@ -5,10 +5,14 @@ A job is one child's work: one split in one arm, every point of it. Times are se
 
 from enum import StrEnum
 
+from linkbound.links.traffic import Traffic
 from linkbound.links.types import Arm, Launch, Operation
 from linkbound.model.types import ModelShape
 from linkbound.splits.types import Phase, Split
 from linkbound.values import Value
+
+CHUNK_TOKENS = 8192
+"""Of one prefill step: what vLLM takes by default on the recorded pair."""
 
 
 class Device(StrEnum):
@@ -53,16 +57,26 @@ class Job(Value, frozen=True, kw_only=True):
     device: Device
     points: tuple[Point, ...]
     steps: int = 20
-    """Timed decode steps of a point; a prefill is timed a quarter as often, at least twice."""
-    traced_steps: int = 5
-    """Steps that are run once more under the instrument; 0 leaves the parts out."""
-    chunk_tokens: int = 8192
+    """Timed decode steps of a point; of a prefill a quarter as many chunks, at least two steps."""
+    traced_steps: int = 3
+    """Decode steps that are run once more under the instrument, and chunks of a prefill; at least
+    one step of each. 0 leaves out parts, counters and the calls alone."""
+    chunk_tokens: int = CHUNK_TOKENS
     """Tokens of one prefill step: longer prompts come in chunks, short ones together."""
     micro_batches: int = 1
     """Pieces of a step that follow each other through a pipeline."""
     seed: int = 0
     alone: int | None = None
     delay: Delay | None = None
+
+
+def chunks_of(point: Point, chunk_tokens: int) -> int:
+    """In how many chunks a prefill goes through; 1 for a decode step."""
+    if point.phase is Phase.DECODE:
+        return 1
+    each = -(-point.tokens // chunk_tokens)
+    together = max(1, chunk_tokens // point.tokens)
+    return each * -(-point.batch // together)
 
 
 class Call(Value, frozen=True, kw_only=True):
@@ -132,7 +146,12 @@ class RankPoint(Value, frozen=True, kw_only=True):
     """Every timed step."""
     calls: tuple[Call, ...]
     """Of one step."""
+    calls_s: tuple[float, ...] = ()
+    """The same calls back to back and nothing else, each time; empty where none can be repeated."""
     timeline: Timeline | None = None
+    traffic: Traffic | None = None
+    """What the ports of all GPUs counted during `traffic_steps` steps; on rank 0 of a GPU job."""
+    traffic_steps: int = 0
     parameters: int = 0
     """Parameters that this rank holds."""
     memory_bytes: int | None = None
