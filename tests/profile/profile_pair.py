@@ -1,4 +1,4 @@
-"""Two processes over gloo that run every case after one start: importing torch is the slow part."""
+"""Processes over gloo that run every case after one start: importing torch is the slow part."""
 
 import multiprocessing
 import pickle
@@ -36,7 +36,13 @@ CASES = {
     "ep2 latent all-reduce": ("latent", "tp2 ep2", Dispatch.ALL_REDUCE, {}),
     "ep2 latent gather": ("latent", "tp2 ep2", Dispatch.GATHER_SCATTER, {}),
     "delayed": ("dense", "tp2", None, {"delay": Delay(rank=1, seconds=0.004)}),
+    "tp4 of two kv heads": ("dense", "tp4", None, {}),
+    "tp2 pp2": ("dense", "tp2 pp2", None, {}),
+    "tp2 pp2 latent": ("latent", "tp2 pp2:2,1", None, {}),
+    "tp2 ep4 x2 all-to-all": ("mixture", "tp2 ep4 x2", Dispatch.ALL_TO_ALL, {}),
 }
+SIZES = (2, 4)
+"""Processes that cases are run in."""
 
 
 class RankResult:
@@ -98,10 +104,28 @@ def _kept(network: Any) -> Any:
     return network.logits.tolist()
 
 
-def run_pair(folder: Path) -> dict[str, tuple[RankResult, RankResult]]:
-    """Every case on two processes."""
+Results = dict[str, tuple[RankResult, ...]]
+
+
+def run_all(folder: Path) -> Results:
+    """Every case in as many processes as it has ranks."""
+    found: Results = {}
+    for size in SIZES:
+        own = folder / str(size)
+        own.mkdir()
+        found |= _run(own, size)
+    return found
+
+
+def _cases(size: int) -> list[str]:
+    return [case for case in CASES if job_of(case).split.gpus == size]
+
+
+def _run(folder: Path, size: int) -> Results:
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_rank, args=(number, str(folder))) for number in range(2)]
+    processes = [
+        context.Process(target=_rank, args=(number, size, str(folder))) for number in range(size)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -111,12 +135,12 @@ def run_pair(folder: Path) -> dict[str, tuple[RankResult, RankResult]]:
         process.kill()
         process.join()
     assert not alive
-    assert [process.exitcode for process in processes] == [0, 0]
-    both = [pickle.loads((folder / f"rank{number}").read_bytes()) for number in range(2)]
-    return {case: (both[0][case], both[1][case]) for case in CASES}
+    assert [process.exitcode for process in processes] == [0] * size
+    ranks = [pickle.loads((folder / f"rank{number}").read_bytes()) for number in range(size)]
+    return {case: tuple(rank[case] for rank in ranks) for case in _cases(size)}
 
 
-def _rank(number: int, folder: str) -> None:
+def _rank(number: int, size: int, folder: str) -> None:
     import os
 
     import torch
@@ -126,9 +150,11 @@ def _rank(number: int, folder: str) -> None:
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=number, world_size=size
+    )
     results = {}
-    for case in CASES:
+    for case in _cases(size):
         job = job_of(case)
         results[case] = run_case(job, number, ProcessGroups(job.split))
     (Path(folder) / f"rank{number}").write_bytes(pickle.dumps(results))

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from profile_models import CONFIGS
+from profile_results import job, result
 
 from linkbound.cli import profile
-from linkbound.errors import InputError, NothingToMeasure, UsageError
+from linkbound.errors import InputError, Interrupted, NothingToMeasure, UsageError
 from linkbound.evidence import Study
+from linkbound.profile.launch import JobResult
 from linkbound.topology import probe
 from linkbound.topology.types import Machine
 
@@ -66,6 +68,24 @@ def test_settings_that_mean_nothing_are_refused(
     ran = CliRunner().invoke(profile.command, [model, *arguments, "--dry-run"])
     assert isinstance(ran.exception, UsageError)
     assert said in str(ran.exception)
+
+
+def test_an_interrupt_shows_what_was_measured(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = iter([result(job("one"), [[0.004]])])
+
+    def run(*_: object, **__: object) -> JobResult:
+        try:
+            return next(done)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(profile, "require_torch", lambda: None)
+    monkeypatch.setattr(profile, "run_job", run)
+    ran = CliRunner().invoke(
+        profile.command, [model, "--split", "one", "--split", "tp2", "--device", "cpu"]
+    )
+    assert isinstance(ran.exception, Interrupted)
+    assert "decode 4 after 16  4.00 ms" in ran.stdout
 
 
 def _trace(path: Path, late_us: float) -> str:

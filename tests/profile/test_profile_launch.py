@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +14,8 @@ from linkbound.links.types import Arm
 from linkbound.profile import launch, leader
 from linkbound.profile.launch import arm_environment, require_torch, run_job
 from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
-from linkbound.profile.types import Delay, Device
+from linkbound.profile.summary import rows
+from linkbound.profile.types import Delay, Device, Point, chunks_of
 from linkbound.splits.parse_split import parse_split
 from linkbound.splits.types import Phase
 
@@ -186,6 +188,75 @@ def test_a_shard_of_any_rank_runs_alone() -> None:
     assert result.findings == ()
     assert [one.rank for one in result.ranks] == [3, 3]
     assert all(one.timeline is None for one in result.ranks)
+
+
+def test_what_was_measured_before_a_rank_died_stays() -> None:
+    small = points([2], 8)
+    huge = Point(phase=Phase.DECODE, batch=1, tokens=1, context=10**12)
+    result = run_job(replace(_on_cpu("tp2"), points=(*small, huge)), limit_s=120)
+    (finding,) = result.findings
+    assert finding.code == "profile-rank-died"
+    assert "imports" not in finding.seen
+    assert [(one.rank, one.point) for one in result.ranks] == [
+        (rank, point) for rank in range(2) for point in small
+    ]
+    found = rows([result])
+    assert [row.point for row in found] == list(small)
+
+
+def test_a_full_gpu_ends_a_rank_with_a_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+    import msgspec
+
+    from linkbound.profile import rank
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+    monkeypatch.setattr(rank, "build", full)
+    (tmp_path / "job.json").write_bytes(msgspec.json.encode(_on_cpu("one")))
+    code = rank.main([str(tmp_path / "job.json"), str(tmp_path), "0", "0"])
+    assert code == launch.OUT_OF_MEMORY
+    assert "rank 0: CUDA out of memory.\n" in capsys.readouterr().err
+
+
+def test_calls_are_timed_alone_and_time_spent_is_told() -> None:
+    result = run_job(_on_cpu("tp2"), limit_s=120)
+    from linkbound.profile.measure import CALLS_REPEATS
+
+    assert all(len(one.calls_s) == CALLS_REPEATS for one in result.ranks)
+    assert all(one.traffic is None for one in result.ranks)
+    assert [part.split(" s ")[1] for part in result.spent.split("; ")] == [
+        "start, imports",
+        "meeting",
+        "weights",
+        "prefill 2 x 8",
+        "decode 2 after 8",
+    ]
+
+
+def test_sends_are_not_timed_alone() -> None:
+    assert {one.calls_s for one in run_job(_on_cpu("pp2"), limit_s=120).ranks} == {()}
+
+
+def test_a_prefill_of_many_chunks_is_not_repeated_for_more() -> None:
+    asked = points([1, 8, 32, 128], 1024)
+    prefills = [one.batch for one in asked if one.phase is Phase.PREFILL]
+    assert prefills == [1, 8, 32]
+    assert [one.batch for one in asked if one.phase is Phase.DECODE] == [1, 8, 32, 128]
+    assert [one.batch for one in points([128], 1024)] == [128, 128]
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens", "chunks"),
+    [(1, 1024, 1), (8, 1024, 1), (9, 1024, 2), (1, 8192, 1), (1, 8193, 2), (3, 6000, 3)],
+)
+def test_chunks_of_a_prefill(batch: int, tokens: int, chunks: int) -> None:
+    point = Point(phase=Phase.PREFILL, batch=batch, tokens=tokens)
+    assert chunks_of(point, 8192) == chunks
+    assert chunks_of(replace(point, phase=Phase.DECODE), 8192) == 1
 
 
 def test_a_hang_is_ended_and_named() -> None:

@@ -1,13 +1,15 @@
 """Every split computes what one process computes, and sends what splits.crossings lists."""
 
+import itertools
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from msgspec.structs import replace
-from profile_pair import CASES, DECODES, PROMPT, RankResult, job_of, run_case, run_pair
+from profile_pair import CASES, DECODES, PROMPT, RankResult, Results, job_of, run_all, run_case
 
 from linkbound.links.types import Operation
 from linkbound.profile.decompose import align, decompose
@@ -17,12 +19,11 @@ from linkbound.splits.types import Dispatch, Phase
 
 TOLERANCE = 2e-4
 """Of logits whose deviation is about 1: float32 sums in another order, through three layers."""
-Pair = dict[str, tuple[RankResult, RankResult]]
 
 
 @pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return run_pair(tmp_path_factory.mktemp("pair"))
+def split(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run_all(tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="session")
@@ -39,13 +40,13 @@ def single() -> dict[str, RankResult]:
 
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_split_gives_the_logits_of_one_process(
-    pair: Pair, single: dict[str, RankResult], case: str
+    split: Results, single: dict[str, RankResult], case: str
 ) -> None:
     expected = single[CASES[case][0]].logits
     assert expected is not None
     job = job_of(case)
-    for number, result in enumerate(pair[case]):
-        last_stage = job.split.pp == 1 or number == 1
+    for number, result in enumerate(split[case]):
+        last_stage = number // job.split.tp % job.split.pp == job.split.pp - 1
         assert (result.logits is not None) == last_stage
         if result.logits is None:
             continue
@@ -68,10 +69,12 @@ def _predicted(job: Job, phase: Phase) -> Counter[tuple[str, Operation, int]]:
     return counts
 
 
-def _issued(calls: tuple[Call, ...]) -> Counter[tuple[str, Operation, int]]:
+def _issued(calls: Iterable[tuple[int, Call]]) -> Counter[tuple[str, Operation, int]]:
+    """Calls of these ranks; of a send the sender's."""
     counts: Counter[tuple[str, Operation, int]] = Counter()
-    for call in calls:
-        if call.kind not in ("sampled", "routing"):
+    for rank, call in calls:
+        received = call.operation is Operation.SEND_RECV and call.ranks[0] != rank
+        if call.kind not in ("sampled", "routing") and not received:
             counts[call.kind, call.operation, call.size_bytes] += call.count
     return counts
 
@@ -85,17 +88,22 @@ COUNTED = sorted(
 
 @pytest.mark.parametrize("case", COUNTED)
 @pytest.mark.parametrize("phase", list(Phase))
-def test_issued_calls_are_the_crossings(pair: Pair, case: str, phase: Phase) -> None:
-    job = job_of(case)
-    for result in pair[case]:
-        assert _issued(result.calls[phase.value]) == _predicted(job, phase)
+def test_issued_calls_are_the_crossings(split: Results, case: str, phase: Phase) -> None:
+    job, ranks = job_of(case), split[case]
+    tp = job.split.tp
+    of_replica = tp * job.split.pp
+    for replica, tensor in itertools.product(range(job.split.replicas), range(tp)):
+        start = replica * of_replica
+        stages = range(start + tensor, start + of_replica, tp)
+        calls = [(rank, call) for rank in stages for call in ranks[rank].calls[phase.value]]
+        assert _issued(calls) == _predicted(job, phase)
 
 
-def test_all_to_all_sends_each_token_once_to_every_rank_of_its_experts(pair: Pair) -> None:
+def test_all_to_all_sends_each_token_once_to_every_rank_of_its_experts(split: Results) -> None:
     job = job_of("replicas all-to-all")
     tokens = PROMPT.batch * PROMPT.tokens
     row_bytes = job.shape.hidden * 4
-    for result in pair["replicas all-to-all"]:
+    for result in split["replicas all-to-all"]:
         sizes = [
             call.size_bytes
             for call in result.calls["prefill"]
@@ -109,16 +117,16 @@ def test_all_to_all_sends_each_token_once_to_every_rank_of_its_experts(pair: Pai
         assert tokens <= dispatched <= 2 * tokens
 
 
-def test_micro_batches_send_the_same_bytes_in_more_calls(pair: Pair) -> None:
+def test_micro_batches_send_the_same_bytes_in_more_calls(split: Results) -> None:
     whole, parts = (
-        sum(call.size_bytes * call.count for call in pair[case][1].calls["decode"])
+        sum(call.size_bytes * call.count for call in split[case][1].calls["decode"])
         for case in ("pp2", "pp2 micro-batches")
     )
     assert parts == whole
 
 
-def test_the_rank_that_is_not_slowed_waits(pair: Pair) -> None:
-    first, slowed = (result.timeline for result in pair["delayed"])
+def test_the_rank_that_is_not_slowed_waits(split: Results) -> None:
+    first, slowed = (result.timeline for result in split["delayed"])
     rows = decompose([first, slowed])
     assert len(rows) == 2 * DECODES
     waits = [sum(row.parts.waiting_s for row in rows if row.rank == rank) for rank in range(2)]

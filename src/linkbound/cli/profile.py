@@ -11,7 +11,7 @@ import click
 from linkbound.cli import profile_tables as tables
 from linkbound.cli.fit import read_shape
 from linkbound.cli.options import HELP
-from linkbound.errors import LinkboundError, NothingToMeasure, UsageError
+from linkbound.errors import Interrupted, LinkboundError, NothingToMeasure, UsageError
 from linkbound.evidence import Finding, Study
 from linkbound.links.types import Arm
 from linkbound.profile.effects import Effect, effects
@@ -147,8 +147,11 @@ def command(
     if where is Device.CUDA:
         _require_gpus(max(1 if job.alone is not None else job.split.gpus for job in jobs))
     with _study(path) as study:
-        found = _measure(plan, parse_duration_s(limit), study)
+        results, run_ids, machine = _measure(plan, parse_duration_s(limit), study)
+        found = _conclude(results, run_ids, shape.name, machine, study)
     click.echo(tables.render(*found, as_json))
+    if len(results) < len(plan):
+        raise Interrupted("Stopped.", hint="What was measured is kept and shown; run again.")
     return 4 if found.findings else 0
 
 
@@ -210,15 +213,24 @@ class _Found(NamedTuple):
     findings: list[Finding]
 
 
-def _measure(plan: Sequence[tuple[int, Job]], limit_s: float, study: Study | None) -> _Found:
-    """Run every child in order, each result written before the next child starts."""
+def _measure(
+    plan: Sequence[tuple[int, Job]], limit_s: float, study: Study | None
+) -> tuple[list[JobResult], dict[str, list[str]], str | None]:
+    """Run every child in order, each result written before the next child starts.
+
+    Stops where the user interrupts; the results of children that ended, their records by row, and
+    the machine.
+    """
     machine = None if study is None else _machine_id()
     results: list[JobResult] = []
     run_ids: dict[str, list[str]] = {}
     for number, (repeat, job) in enumerate(plan, start=1):
         click.echo(f"{number}/{len(plan)}  {job_words(job)}  repeat {repeat + 1}", err=True)
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        result = run_job(job, limit_s=limit_s)
+        try:
+            result = run_job(job, limit_s=limit_s)
+        except KeyboardInterrupt:
+            break
         results.append(result)
         click.echo(f"  {result.duration_s:.1f} s: {result.spent}", err=True)
         for finding in result.findings:
@@ -228,14 +240,26 @@ def _measure(plan: Sequence[tuple[int, Job]], limit_s: float, study: Study | Non
             for point, record_id in zip(job.points, ids, strict=True):
                 key = row_key(job.split, job.arm, job.alone, point)
                 run_ids.setdefault(key, []).append(record_id)
+    return results, run_ids, machine
+
+
+def _conclude(
+    results: Sequence[JobResult],
+    run_ids: dict[str, list[str]],
+    model: str,
+    machine: str | None,
+    study: Study | None,
+) -> _Found:
+    """Rows, what they show, and checks; kept where there is a study."""
     found = rows(results)
     shown = effects(found)
     checks: tuple[ShardCheck, ...] = ()
     if study is not None:
-        model = plan[0][1].shape.name
         append_rows(study, found, run_ids, model, machine)
         append_effects(study, shown, run_ids, model, machine)
-        checks = shard_checks(study, model, machine)
+        own = {one for ids in run_ids.values() for one in ids}
+        every = shard_checks(study, model, machine)
+        checks = tuple(one for one in every if own & set(one.record_ids))
         append_checks(study, checks, model, machine)
     findings = [finding for result in results for finding in result.findings]
     return _Found(found, shown, checks, findings)

@@ -66,7 +66,7 @@ class Effect(Value, frozen=True, kw_only=True):
 
 def effects(found: Sequence[Row]) -> tuple[Effect, ...]:
     """Every split against one GPU, then every split with the direct path against without."""
-    rows = [row for row in found if row.alone is None and row.known_wait_s is None]
+    rows = [row for row in found if row.alone is None and row.delay is None]
     single = {row.point: row for row in rows if row.split == Split()}
     staged = {(row.split, row.point): row for row in rows if row.arm is Arm.STAGED}
     divided = [row for row in rows if row.split.tp * row.split.pp * row.split.ep > 1]

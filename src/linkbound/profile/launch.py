@@ -16,18 +16,12 @@ import msgspec
 from linkbound.errors import InputError, MissingExtra
 from linkbound.evidence import ChildResult, Finding, Level, Severity, child_environment
 from linkbound.evidence import run as run_child
+from linkbound.evidence.child import MULTICAST_GUARDS
 from linkbound.links import Arm, LogPath, nccl_environment, parse_nccl_log, path_of
 from linkbound.profile.moved import contradiction, moved
 from linkbound.profile.types import Device, Job, RankPoint
 from linkbound.values import Value
 
-GUARDS = {
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1",
-    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
-}
-"""NVLink multicast stays off in every child, whatever the parent has (DESIGN decision 2)."""
 OUT_OF_MEMORY = 77
 """Exit code by which a rank says that its GPU is full (rank.py)."""
 LOG_SUBSYSTEMS = "INIT,ENV,P2P,SHM,NET,GRAPH,NVLS"
@@ -77,7 +71,8 @@ def arm_environment(job: Job) -> dict[str, str]:
     if job.device is Device.CPU:
         # Ranks of one host meet on its loopback interface.
         own["GLOO_SOCKET_IFNAME"] = "lo"
-    return {**own, **GUARDS}
+    # NVLink multicast stays off in every child, whatever the parent has (DESIGN decision 2).
+    return {**own, **MULTICAST_GUARDS}
 
 
 def run_job(job: Job, *, limit_s: float, count: int | None = None) -> JobResult:
@@ -164,7 +159,8 @@ def _counted(job: Job, ranks: Sequence[RankPoint]) -> tuple[Finding, ...]:
     """A finding where the hardware's counters show another path than the arm's."""
     if job.alone is not None:
         return ()
-    points = (moved([one for one in ranks if one.point == point]) for point in job.points)
+    of_points = ([one for one in ranks if one.point == point] for point in job.points)
+    points = (moved(some) for some in of_points if len(some) == job.split.gpus)
     found = contradiction(job.split.name, job.arm, points)
     return () if found is None else (found,)
 

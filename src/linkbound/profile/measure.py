@@ -56,6 +56,7 @@ class Measurement:
         self._network, self._job = network, job
         self.rank = network.held.rank.number
         self._on_device = job.device is Device.CUDA
+        self._metered = self._on_device and job.traced_steps > 0 and dist.is_initialized()
         self._meter = self._open_meter()
 
     def of(self, point: Point, trace: Path) -> RankPoint:
@@ -64,9 +65,12 @@ class Measurement:
         counts = _counts(job, point, chunks)
         step = Step(self._network, job, point, max(counts.plain, counts.traced + 2))
         # On both sides of the traced steps: clocks that fall under load fall for all alike.
-        times_s = self._plain(step, counts.plain - counts.plain // 2, warm=chunks == 1)
-        timeline = self._instrumented(step, counts.traced, trace) if counts.traced else None
-        times_s += self._plain(step, counts.plain // 2, warm=chunks == 1)
+        warm = chunks == 1
+        times_s = self._plain(step, counts.plain - counts.plain // 2, warm=warm)
+        timeline = None
+        if counts.traced:
+            timeline = self._instrumented(step, counts.traced, trace, warm=warm)
+        times_s += self._plain(step, counts.plain // 2, warm=warm)
         return RankPoint(
             rank=self.rank,
             point=point,
@@ -75,7 +79,7 @@ class Measurement:
             calls=step.calls,
             calls_s=self._calls_alone(step) if counts.traced else (),
             timeline=timeline,
-            traffic=self._traffic(step, counts.counted) if counts.traced else None,
+            traffic=self._traffic(step, counts.counted) if self._metered else None,
             traffic_steps=counts.counted,
             memory_bytes=torch.cuda.max_memory_allocated() if self._on_device else None,
         )
@@ -90,11 +94,11 @@ class Measurement:
             step.reset()
         return _times_on_device(step.run, count)
 
-    def _instrumented(self, step: Step, count: int, trace: Path) -> Timeline:
+    def _instrumented(self, step: Step, count: int, trace: Path, *, warm: bool) -> Timeline:
         step.reset()
         self._together()
         if self._on_device:
-            return self._traced(step, count, trace)
+            return self._traced(step, count, trace, warm=warm)
         ledger = self._network.exchange.ledger
         with ledger.timing():
             for _ in range(count):
@@ -102,12 +106,14 @@ class Measurement:
                     step.run()
         return ledger.timeline()
 
-    def _traced(self, step: Step, count: int, path: Path) -> Timeline:
-        """Kernels of `count` steps. A graph's first replay pays for the profiler's start: it is
-        run once before. What follows the last step bounds it."""
+    def _traced(self, step: Step, count: int, path: Path, *, warm: bool) -> Timeline:
+        """Kernels of `count` steps, after one that pays for the profiler's start if `warm`.
+
+        What follows the last step bounds it.
+        """
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities) as profiler:
-            if step.launch is Launch.GRAPH:
+            if warm:
                 with torch.profiler.record_function("warm-up"):
                     step.run()
             for index in range(count):
@@ -132,7 +138,7 @@ class Measurement:
 
     def _open_meter(self) -> "TrafficMeter | None":
         """Rank 0 reads the ports of all GPUs; its baseline is taken while every rank rests."""
-        if not self._on_device or not self._job.traced_steps or self._job.alone is not None:
+        if not self._metered:
             return None
         meter = None
         self._together()
@@ -146,8 +152,6 @@ class Measurement:
 
     def _traffic(self, step: Step, count: int) -> "Traffic | None":
         """What the ports count while every rank runs `count` steps."""
-        if not self._on_device:
-            return None
         step.reset()
         self._together()
         if self._meter is not None:

@@ -138,6 +138,7 @@ def append_rows(
                     "split": row.split.name,
                     "arm": None if row.arm is None else row.arm.value,
                     "alone": row.alone,
+                    "delay_s": None if row.delay is None else row.delay.seconds,
                     "phase": row.point.phase.value,
                     "batch": row.point.batch,
                     "tokens": row.point.tokens,

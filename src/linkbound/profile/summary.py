@@ -21,7 +21,7 @@ from linkbound.profile.decompose import (
 )
 from linkbound.profile.launch import JobResult
 from linkbound.profile.moved import Moved, call_factor, moved
-from linkbound.profile.types import Call, Device, Job, Point, RankPoint, Timeline
+from linkbound.profile.types import Call, Delay, Device, Job, Point, RankPoint, Timeline
 from linkbound.splits.crossings import crossings
 from linkbound.splits.types import Split
 from linkbound.values import Value
@@ -38,6 +38,8 @@ class Row(Value, frozen=True, kw_only=True):
     arm: Arm | None
     alone: int | None = None
     """The rank whose shard ran without its peers."""
+    delay: Delay | None = None
+    """Of a control: one rank was slowed."""
     point: Point
     launch: str
     repeats: int
@@ -130,6 +132,7 @@ def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members
         split=split,
         arm=arm,
         alone=alone,
+        delay=job.delay,
         point=point,
         launch=ranks[0].launch.value,
         repeats=len(repeats),
