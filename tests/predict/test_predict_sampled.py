@@ -9,7 +9,7 @@ from linkbound.evidence.study import Study
 from linkbound.links import Arm
 from linkbound.model.types import Load
 from linkbound.predict.forecast import call_cost
-from linkbound.predict.schedule import EXACT_STEPS, sampled_schedule, schedule
+from linkbound.predict.schedule import EXACT_STEPS, sampled_schedule, schedule, steps_ahead
 from linkbound.predict.stage import stage_costs
 from linkbound.serve import VLLM
 from linkbound.splits import Split
@@ -43,7 +43,7 @@ def test_the_time_stays(h200_study: Study, load: Load) -> None:
     prices = engine.prices(split)
     exact = sum(
         stage_costs(prices, step, VLLM, engine.paces)[0].seconds * step.count
-        for step in schedule(load, VLLM)
+        for step in schedule(load, VLLM, steps_ahead(split.split, VLLM))
     )
     cost = call_cost(engine, split, load)
     priced = cost.seconds - cost.parts[next(k for k in cost.parts if k.name == "OVERHEAD")][0]

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkbound.model.types import Load
-from linkbound.predict.schedule import Chunk, Step, schedule
+from linkbound.predict.schedule import Chunk, Step, schedule, steps_ahead
 from linkbound.serve import VLLM
 from linkbound.serve.types import SchedulerRules
+from linkbound.splits import Split
 
 
 def load(concurrency: int, prompt: int, output: int) -> Load:
@@ -107,18 +108,33 @@ def test_a_long_queue_is_a_short_list() -> None:
     assert len(schedule(load(100_000, 1, 1000), VLLM)) < 1000
 
 
+def test_the_first_steps_know_only_what_has_come() -> None:
+    assert VLLM.entered == (2, 14)
+    for split, ahead in ((Split(), 0), (Split(replicas=2), 0), (Split(tp=2), 2), (Split(pp=3), 3)):
+        assert steps_ahead(split, VLLM) == ahead
+    assert [step.prompts for step in schedule(load(8, 1024, 1), VLLM, 2)] == [2, 6]
+    steps = schedule(load(128, 128, 65), VLLM, 2)
+    # 256 and 1,792 tokens go first: what is left of 16,384 leaves no piece for a fifth step.
+    assert [step.tokens for step in steps[:4]] == [256, 1794, 8192, 6239]
+    assert [step.prompts for step in steps[4:]] == [0] * len(steps[4:])
+    assert [step.tokens for step in schedule(load(1, 9000, 1), VLLM, 2)] == [8192, 808]
+    everything = msgspec.structs.replace(VLLM, entered=None)
+    assert steps_ahead(Split(tp=2), everything) == 0
+
+
 @given(
     st.integers(1, 40),
     st.integers(1, 70),
     st.integers(1, 20),
     st.integers(1, 64),
     st.integers(1, 9),
+    st.integers(0, 3),
 )
 def test_every_sequence_gets_its_tokens(
-    concurrency: int, prompt: int, output: int, budget: int, sequences: int
+    concurrency: int, prompt: int, output: int, budget: int, sequences: int, ahead: int
 ) -> None:
     limits = rules(max(budget, sequences), sequences)
-    steps = schedule(load(concurrency, prompt, output), limits)
+    steps = schedule(load(concurrency, prompt, output), limits, ahead)
     assert sum(step.sampled * step.count for step in steps) == concurrency * output
     assert prompts(steps, lambda one: one.tokens) == concurrency * prompt
     # Every token but the first of a sequence comes from a decode of prompt + tokens so far.

@@ -349,7 +349,7 @@ def test_chunks_of_many_prompts_overlap_in_a_pipeline(h200_study: Study) -> None
     load = Load(prompt_tokens=1024, output_tokens=1, concurrency=64)
     one = call_cost(engine, plan(engine), load).seconds
     two = call_cost(engine, plan(engine, PP2, Arm.P2P), load).seconds
-    # Eight steps: the first through both stages, then one stage each: 9 halves of 16.
+    # Eight steps of work: the longest through both stages, the rest one stage each: 9 halves of 16.
     assert two / one == pytest.approx(9 / 16, rel=0.05)
 
 

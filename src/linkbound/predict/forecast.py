@@ -1,8 +1,8 @@
 """A plan under a load: the engine's own steps, each priced, added up to a call (D5).
 
 Pipelines (vLLM's batch queue): chunks of the prompts follow one another through the stages, so that
-the slowest stage sets the pace after the first; sequences decode in as many groups as there were
-chunks in flight, each group walking all stages while the others do.
+the slowest stage sets the pace and the longest chunk fills the others; sequences decode in as many
+groups as there were chunks in flight, each group walking all stages while the others do.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +13,7 @@ from linkbound.model.types import Load
 from linkbound.predict.compute import padded_tokens
 from linkbound.predict.cost import Cost
 from linkbound.predict.pricing import PlanPrices
-from linkbound.predict.schedule import Step, sampled_schedule, schedule
+from linkbound.predict.schedule import Step, sampled_schedule, schedule, steps_ahead
 from linkbound.predict.stage import StageCost, add_sampling, add_sends, phase_of, stage_costs
 from linkbound.predict.steptime import Engine, step_time
 from linkbound.predict.types import Estimate, Forecast, Plan, StepTime, TermKind
@@ -30,7 +30,10 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
     total = _replica_cost(engine, slowest, share)
     latency = total.estimate(error)
     tokens = load.concurrency * load.output_tokens
-    steps = schedule(share, engine.rules)
+    ahead = steps_ahead(plan.split, engine.rules)
+    steps = schedule(share, engine.rules, ahead)
+    fullest = _fullest_prefill(steps)
+    assert fullest is not None, "a call has a prompt"
     return Forecast(
         plan=plan,
         load=load,
@@ -41,7 +44,7 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
         ),
         latency_s=latency,
         decode=_middle_decode(engine, slowest, steps),
-        prefill=step_time(engine, slowest, steps[0]),
+        prefill=step_time(engine, slowest, fullest),
         parts={
             kind: Estimate(value=value, low=min(low, value), high=max(high, value))
             for kind, (value, low, high) in total.parts.items()
@@ -53,7 +56,7 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
                 record
                 for one in engine.replicas(plan)
                 for part in (share, _one_token(share))
-                for record in curve_ids(engine, one, sampled_schedule(part, engine.rules))
+                for record in curve_ids(engine, one, sampled_schedule(part, engine.rules, ahead))
             )
         ),
     )
@@ -93,7 +96,7 @@ def slowest_replica(engine: Engine, plan: Plan, load: Load) -> Plan:
 
 def _link_s(engine: Engine, prices: PlanPrices, load: Load) -> float:
     total = 0.0
-    for step in sampled_schedule(load, engine.rules):
+    for step in _call_steps(engine, prices, load):
         phase, tokens = phase_of(step), padded_tokens(step.tokens, engine.rules)
         for _, inside, stages, _ in prices.alike(phase, tokens):
             total += 0.0 if inside is None else inside.time.value * stages * step.count
@@ -111,8 +114,13 @@ def _call_cost(engine: Engine, prices: PlanPrices, load: Load) -> Cost:
     total = Cost()
     constant = engine.calibration.call_s.estimate
     total.add(TermKind.OVERHEAD, constant.value, constant.low, constant.high)
-    total.add_cost(_steps_cost(engine, prices, sampled_schedule(load, engine.rules)))
+    total.add_cost(_steps_cost(engine, prices, _call_steps(engine, prices, load)))
     return total
+
+
+def _call_steps(engine: Engine, prices: PlanPrices, load: Load) -> tuple[Step, ...]:
+    """The steps of a call on one replica, long ones sampled."""
+    return sampled_schedule(load, engine.rules, steps_ahead(prices.plan.split, engine.rules))
 
 
 def steps_cost(engine: Engine, plan: Plan, steps: Sequence[Step]) -> Cost:
@@ -127,11 +135,12 @@ def steps_cost(engine: Engine, plan: Plan, steps: Sequence[Step]) -> Cost:
 def _steps_cost(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> Cost:
     total = Cost()
     groups = _groups(prices, steps)
-    for index, step in enumerate(steps):
+    fullest = _fullest_prefill(steps)
+    for step in steps:
         if step.chunks:
             stages = stage_costs(prices, step, engine.rules, engine.paces)
-            # The first one walks through all stages; those behind it follow at the slowest's pace.
-            walks = 1 if index == 0 or prices.stages == 1 else 0
+            # What passes the same stages in a row takes the sum at one, the longest at the others.
+            walks = 1 if step is fullest or prices.stages == 1 else 0
             if walks:
                 total.add_cost(_walk(engine, prices, step, stages))
             if step.count > walks:
@@ -206,6 +215,11 @@ def _middle_decode(engine: Engine, plan: Plan, steps: tuple[Step, ...]) -> StepT
     if not decodes:
         return None
     return step_time(engine, plan, max(decodes, key=lambda step: step.count))
+
+
+def _fullest_prefill(steps: Iterable[Step]) -> Step | None:
+    prefills = (step for step in steps if step.chunks)
+    return max(prefills, key=lambda step: step.tokens, default=None)
 
 
 def _one_token(load: Load) -> Load:

@@ -12,6 +12,7 @@ import msgspec
 
 from linkbound.model.types import Load
 from linkbound.serve.types import SchedulerRules
+from linkbound.splits.types import Split
 from linkbound.values import Value
 
 # Schedules up to this length are priced step by step; longer ones in this many blocks of mixed
@@ -57,18 +58,36 @@ class _Sequence:
         self.generated = 0
 
 
+def steps_ahead(split: Split, rules: SchedulerRules) -> int:
+    """Steps that form while a call's sequences still come in; 0 where all are there before.
+
+    One GPU is driven by the scheduler's own process: forming a step waits until the one before is
+    launched, and by then the rest has come.
+    """
+    alone = split.tp * split.pp * split.ep == 1
+    return 0 if alone or rules.entered is None else max(rules.steps_ahead, split.pp)
+
+
 @lru_cache(maxsize=4096)
-def schedule(load: Load, rules: SchedulerRules) -> tuple[Step, ...]:
+def schedule(load: Load, rules: SchedulerRules, ahead: int = 0) -> tuple[Step, ...]:
     """Steps of `load.concurrency` sequences given at once: decodes first, then prompt chunks.
 
     Follows vLLM's V1 scheduler for running and waiting requests: every running sequence gets its
-    decode token, what is left of the token budget goes to prompts in order.
+    decode token, what is left of the token budget goes to prompts in order. The first `ahead`
+    steps know only the sequences that have come by then (`steps_ahead`, `rules.entered`).
     """
-    waiting = deque(_Sequence(load.prompt_tokens) for _ in range(load.concurrency))
+    coming = [_Sequence(load.prompt_tokens) for _ in range(load.concurrency)]
+    coming.reverse()
+    waiting: deque[_Sequence] = deque()
     running: list[_Sequence] = []
     steps: list[Step] = []
-    while waiting or running:
-        if not waiting or len(running) >= rules.max_sequences:
+    formed = 0
+    while coming or waiting or running:
+        known = _known(load, rules, formed) if formed < ahead else load.concurrency
+        while coming and load.concurrency - len(coming) < known:
+            waiting.append(coming.pop())
+        formed += 1
+        if not (coming or waiting) or len(running) >= rules.max_sequences:
             # Nobody can start before somebody ends.
             steps.append(_decode_run(running, load))
             running = [one for one in running if one.generated < load.output_tokens]
@@ -93,14 +112,22 @@ def schedule(load: Load, rules: SchedulerRules) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def _known(load: Load, rules: SchedulerRules, formed: int) -> int:
+    """Sequences that have come when `formed` steps went out before."""
+    if rules.entered is None:
+        return load.concurrency
+    first, more = rules.entered
+    return first + formed * more
+
+
 @lru_cache(maxsize=4096)
-def sampled_schedule(load: Load, rules: SchedulerRules) -> tuple[Step, ...]:
+def sampled_schedule(load: Load, rules: SchedulerRules, ahead: int = 0) -> tuple[Step, ...]:
     """The schedule, long ones sampled: one step stands for a block of neighbours like it.
 
     Neighbouring steps of a long call differ by a few decodes, and their time is nearly a straight
     line in those: the mean of a block is priced. Schedules of up to 16 steps stay as they are.
     """
-    steps = schedule(load, rules)
+    steps = schedule(load, rules, ahead)
     if len(steps) <= EXACT_STEPS:
         return steps
     found = [steps[0]]

@@ -109,7 +109,7 @@ class Forecast(Value, frozen=True, kw_only=True):
     decode: StepTime | None
     """A decode step in the middle of the output."""
     prefill: StepTime
-    """The first prefill step."""
+    """The prefill step with the most tokens."""
     parts: Mapping[TermKind, Estimate]
     """The whole call by kind of term: seconds that add up to `latency_s`."""
     unseen_gain_error: float = 0.0

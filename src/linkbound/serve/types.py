@@ -62,5 +62,11 @@ class SchedulerRules(Value, frozen=True, kw_only=True):
     source: str
     preemption: str | None = None
     """What happens to running sequences when the cache is full; None where it is not known."""
+    steps_ahead: int = 1
+    """Steps that are formed before the result of the first is back, on one pipeline stage."""
+    entered: tuple[int, int] | None = None
+    """Sequences of a call given at once that are there for the first step, and how many more for
+    each further step that forms before its result is back, where the scheduler hands its steps to
+    other processes; None: all are there for the first step."""
     set_by: tuple[str, ...] = ()
     """Flags that the adapter passes so that these limits hold; empty where they are defaults."""
