@@ -169,9 +169,9 @@ def test_any_text_gives_pairs_or_a_usage_error(text: str) -> None:
 
 
 def test_methods_are_named_or_refused() -> None:
-    assert to_methods("sm_read, pinned") == (Method.SM_READ, Method.PINNED)
+    assert to_methods(Asked(methods="sm_read, pinned")) == (Method.SM_READ, Method.PINNED)
     with pytest.raises(UsageError, match="nvlink"):
-        to_methods("nvlink")
+        to_methods(Asked(methods="nvlink"))
 
 
 @pytest.mark.parametrize("sizes", [("1G", "4", 4), ("2", "1K", 4), ("4", "32G", 4), ("4", "1K", 1)])
@@ -340,3 +340,10 @@ def test_sets_with_host_traffic_need_the_host_methods_too() -> None:
     cells = [cell for cell in peer_cells(scope, found) if cell.kind is CellKind.SET]
     assert cells
     assert {one.method for cell in cells for one in cell.members} == {Method.CE_PUSH}
+
+
+def test_a_quick_matrix_leaves_out_what_no_plan_waits_for() -> None:
+    quick = to_methods(Asked(quick=True))
+    assert set(Method) - set(quick) == {Method.PAGEABLE, Method.DRIVER_PULL}
+    assert to_methods(Asked()) == tuple(Method)
+    assert to_methods(Asked(quick=True, methods="pageable")) == (Method.PAGEABLE,)

@@ -28,7 +28,11 @@ QUIET_LINE_S = 30.0
 
 
 @click.command("links", context_settings=HELP)
-@click.option("--quick", is_flag=True, help="A matrix in seconds: three sizes, no sets.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Copies in seconds: three sizes, no sets, no collectives unless --only names them.",
+)
 @click.option("--pairs", metavar="0-1,...", help="Only these pairs; 0>1 for one direction.")
 @click.option("--methods", metavar="NAME,...", help="Only these methods.")
 @click.option(
@@ -40,7 +44,7 @@ QUIET_LINE_S = 30.0
 @click.option(
     "--only",
     type=click.Choice(["copies", "collectives"]),
-    help="Measure one of the two; --methods measures copies.",
+    help="Measure one of the two; --quick and --methods measure copies.",
 )
 @click.option("--busy-ok", is_flag=True, help="Measure although others use the GPUs.")
 @click.option(
@@ -88,7 +92,7 @@ def command(
     machine = probed()
     gpus = request.measurable(machine)
     scope = request.to_scope(asked, machine, [gpu.label for gpu in gpus])
-    if methods is not None and only is None:
+    if only is None and (quick or methods is not None):
         only = "copies"
     copies = () if only == "collectives" else request.to_jobs(machine, gpus, scope, asked)
     used = {label for pair in scope.pairs for label in pair}

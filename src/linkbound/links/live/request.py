@@ -30,6 +30,10 @@ QUICK_RULE = Rule(least=3, quick_s=0.01, cap_s=0.2)
 """A matrix in seconds: three equal samples are enough where each takes milliseconds."""
 
 
+NOT_QUICK = (Method.DRIVER_PULL, Method.PAGEABLE)
+"""Left out of a quick matrix unless named: no plan waits for them, and they take a second."""
+
+
 class Asked(Value, frozen=True, kw_only=True):
     """Options as the user wrote them; None and empty where not given."""
 
@@ -73,7 +77,7 @@ def to_scope(asked: Asked, machine: Machine, labels: Sequence[str]) -> Scope:
     ranged = asked_sizes(asked)
     return Scope(
         pairs=to_pairs(asked.pairs, labels),
-        methods=to_methods(asked.methods),
+        methods=to_methods(asked),
         sizes=ranged or (QUICK_SIZES if asked.quick else DEFAULT_SIZES),
         quick=asked.quick,
         both_ways_at_all_sizes=bool(ranged),
@@ -113,11 +117,11 @@ def _label(text: str, labels: Sequence[str], word: str) -> str:
     return label
 
 
-def to_methods(text: str | None) -> tuple[Method, ...]:
-    """Methods by name, or all."""
-    if text is None:
-        return tuple(Method)
-    names = [name.strip() for name in text.split(",")]
+def to_methods(asked: Asked) -> tuple[Method, ...]:
+    """Methods by name, or all; of a quick matrix those that it takes."""
+    if asked.methods is None:
+        return tuple(one for one in Method if not (asked.quick and one in NOT_QUICK))
+    names = [name.strip() for name in asked.methods.split(",")]
     unknown = [name for name in names if name not in tuple(Method)]
     if unknown:
         raise UsageError(
