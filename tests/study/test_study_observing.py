@@ -162,6 +162,7 @@ def profiled(
         command=(),
         duration_s=1.0,
         path=None,
+        spent="",
         log="",
     )
     append_result(study, result, repeat, None, STARTED)

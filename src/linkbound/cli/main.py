@@ -23,6 +23,7 @@ VERBS = {
     "serve": ("linkbound.cli.serve", "Load a real engine in every split and arm, and compare."),
     "trace": ("linkbound.cli.trace", "Which path the data took, by independent witnesses."),
     "predict": ("linkbound.cli.predict", "Predict step times of splits, or score predictions."),
+    "calibrate": ("linkbound.cli.calibrate", "Constants of an engine from a short run of it."),
     "verdict": ("linkbound.cli.verdict", "Keep, reject or undecided, from a study."),
     "report": ("linkbound.cli.report", "Render a study as text, JSON or one HTML page."),
     "show": ("linkbound.cli.show", "Show the records of a study."),

@@ -1,8 +1,5 @@
 """`linkbound predict`: step times of splits, frozen before they are measured, scored after (E3)."""
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +14,7 @@ from linkbound.cli.options import (
     to_loads,
     to_overrides,
 )
+from linkbound.cli.studies import open_study
 from linkbound.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ def command(
 ) -> None:
     """Predict MODEL in every split and arm, or --score predictions against measured runs."""
     _check(model, points, freeze_file, measured, frozen_file)
-    with _study(path) as study:
+    with open_study(path) as study:
         if measured is not None and frozen_file is not None:
             _score_frozen(study, frozen_file, measured, as_json)
             return
@@ -131,22 +129,6 @@ def _check(
             why="Frozen predictions are never overwritten.",
             hint="Name another file.",
         )
-
-
-@contextmanager
-def _study(path: Path | None) -> "Iterator[Study]":
-    """The named study, or one that is gone afterwards."""
-    from linkbound.evidence.study import Study
-
-    if path is not None:
-        with Study.open_or_create(path) as study:
-            yield study
-        return
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Study.create(Path(folder) / "predict.linkbound") as study,
-    ):
-        yield study
 
 
 def _score(study: "Study", sources: "Sources", runs: Path, as_json: bool) -> None:

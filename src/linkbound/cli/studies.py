@@ -1,13 +1,18 @@
 """Which study a verb works on, and how its records read in one line (E1)."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from linkbound.errors import UsageError
+
+if TYPE_CHECKING:
+    from linkbound.evidence.study import Study
 
 SUFFIX = ".linkbound"
 SHOWN_DIGITS = 12
@@ -40,6 +45,22 @@ def locate_study(path: Path | None) -> Path:
         why="This verb reads one.",
         hint=f"Name it with -C FILE{SUFFIX}, or make one with `linkbound study MODEL`.",
     )
+
+
+@contextmanager
+def open_study(path: Path | None) -> "Iterator[Study]":
+    """The named study, or one that is gone afterwards."""
+    from linkbound.evidence.study import Study
+
+    if path is not None:
+        with Study.open_or_create(path) as study:
+            yield study
+        return
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Study.create(Path(folder) / f"gone{SUFFIX}") as study,
+    ):
+        yield study
 
 
 def subject_words(subject: Mapping[str, Any]) -> str:

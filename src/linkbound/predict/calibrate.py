@@ -73,16 +73,25 @@ def calibrate(
         _calibrated(prior, logs, widths, record_ids),
         model_error=max(LEAST_MODEL_ERROR, error),
         gain_error=gain if math.isfinite(gain) else prior.gain_error,
-        seen=_seen(runs, shapes),
+        seen=_seen(runs, shapes, prior.seen),
     )
 
 
-def _seen(runs: tuple[EngineRun, ...], shapes: Mapping[str, ModelShape]) -> Seen:
+def _seen(
+    runs: tuple[EngineRun, ...], shapes: Mapping[str, ModelShape], before: Seen | None
+) -> Seen:
+    """What the runs cover, and what those covered that the prior was carried from."""
     sizes = [rank_work(shapes[run.spec.model], split_of(run.spec), 0).matrix_bytes for run in runs]
+    lengths = [run.spec.prompt_tokens + run.spec.output_tokens for run in runs]
+    if before is not None:
+        sizes += [before.least_bytes, before.most_bytes]
+        lengths.append(before.longest_tokens)
     return Seen(
         least_bytes=min(sizes),
         most_bytes=max(sizes),
-        longest_tokens=max(run.spec.prompt_tokens + run.spec.output_tokens for run in runs),
+        longest_tokens=max(lengths),
+        # The model error is that of these runs alone: others' splits are not in it.
+        splits=any(run.spec.arm is not None for run in runs),
     )
 
 

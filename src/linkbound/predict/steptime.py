@@ -127,6 +127,7 @@ class Engine:
                 <= self.work.ranks(split)[0].matrix_bytes
                 <= seen.most_bytes * SEEN_RANGE
             ),
+            "split": seen is not None and not seen.splits and split.tp * split.pp * split.ep > 1,
             "length": seen is not None and tokens > SEEN_RANGE * seen.longest_tokens,
         }
         return tuple(name for name, holds in parts.items() if holds)

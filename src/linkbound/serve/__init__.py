@@ -5,7 +5,7 @@ from linkbound.serve.load_types import Cell, Request, Slo
 from linkbound.serve.parse_engine_log import parse_engine_log
 from linkbound.serve.path_types import EngineLog, OwnReduce, PathAnswer, PathVerdict, Witness
 from linkbound.serve.rules import VLLM
-from linkbound.serve.runs import parse_runs, parse_specs
+from linkbound.serve.runs import merged, parse_runs, parse_specs
 from linkbound.serve.types import EngineRun, RunSpec, RunTimes, SchedulerRules
 from linkbound.serve.witnesses import judge
 
@@ -25,6 +25,7 @@ __all__ = [
     "Slo",
     "Witness",
     "judge",
+    "merged",
     "parse_engine_log",
     "parse_runs",
     "parse_specs",

@@ -5,9 +5,11 @@ may say more than is read.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from linkbound.errors import InputError
 from linkbound.serve.rules import VLLM
@@ -40,6 +42,27 @@ def parse_runs(data: bytes, source: str) -> tuple[EngineRun, ...]:
     if not asked:
         raise InputError(f"{source} holds no run.", why="It has no line of JSON.", hint=_HINT)
     return tuple(runs)
+
+
+def merged(runs: Iterable[EngineRun]) -> tuple[EngineRun, ...]:
+    """Runs of one tag and point as one, with the calls of all; in the order of the first."""
+    groups: dict[tuple[str, RunSpec], list[EngineRun]] = {}
+    for run in runs:
+        groups.setdefault((run.tag, run.spec), []).append(run)
+    return tuple(_merged(group) for group in groups.values())
+
+
+def _merged(runs: list[EngineRun]) -> EngineRun:
+    if len(runs) == 1:
+        return runs[0]
+    times = RunTimes(
+        prefill_s=tuple(sorted(time_s for run in runs for time_s in run.times.prefill_s)),
+        total_s=tuple(sorted(time_s for run in runs for time_s in run.times.total_s)),
+    )
+    starts = [run.started for run in runs if run.started is not None]
+    # The first decides: what follows it could have been seen.
+    started = min(starts) if len(starts) == len(runs) else None
+    return msgspec.structs.replace(runs[0], times=times, started=started)
 
 
 def parse_specs(data: bytes, source: str) -> tuple[tuple[int, str, RunSpec], ...]:

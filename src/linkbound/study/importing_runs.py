@@ -1,12 +1,17 @@
 """Engine runs of a machine into records: the shapes they name, and every repeat (P2, E2)."""
 
+from collections.abc import Collection, Mapping
+
 import msgspec
 
 from linkbound.errors import InputError
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record, Samples, Stated
 from linkbound.model.parse_config import parse_config
+from linkbound.model.types import ModelShape
+from linkbound.predict.points import shape_key
 from linkbound.serve import EngineRun, parse_runs
+from linkbound.study.reading import values_of
 from linkbound.study.sources import MANIFEST, RunsNamed, SourceFile, Sources
 
 # Beside a runs file: what these hold tells of the engine and its models, not of the machine.
@@ -22,22 +27,61 @@ def import_runs(study: Study, sources: Sources, machine_id: str) -> None:
     folder = named.file.rpartition("/")[0]
     runs = parse_runs(data, named.file)
     _check_tags(named, {run.tag for run in runs})
+    names = {
+        run.spec.model: f"{folder}/configs/{run.spec.model}/config.json".lstrip("/") for run in runs
+    }
+    configs = {
+        model: (name, decode_config(_file(sources, name).data, name))
+        for model, name in names.items()
+    }
+    append_runs(study, sources.name, machine_id, data, runs, configs, named.calibrate)
+
+
+def append_runs(
+    study: Study,
+    machine: str,
+    machine_id: str,
+    data: bytes,
+    runs: tuple[EngineRun, ...],
+    configs: Mapping[str, tuple[str, str]],
+    calibrate: Collection[str] = (),
+) -> list[str]:
+    """Records of the shapes and of the runs of a file; returns the ids of the runs.
+
+    `configs` has the name and the text of each model's configuration. Raises InputError where the
+    study knows another shape by a model's name.
+    """
     blob = study.add_blob(data)
-    for model in dict.fromkeys(run.spec.model for run in runs):
-        name = f"{folder}/configs/{model}/config.json".lstrip("/")
-        text = decode_config(_file(sources, name).data, name)
-        study.append(
-            Record(
-                kind="serve.shape",
-                subject={"machine": sources.name, "model": model},
-                outcome=Stated(values={"shape": msgspec.to_builtins(parse_config(text, name))}),
-                method="linkbound.model.parse_config",
-                machine=machine_id,
-                blobs=(study.add_blob(text.encode()),),
+    for model, (name, text) in configs.items():
+        shape = parse_config(text, name)
+        _check_name(study, machine, model, shape)
+        study.append(shape_record(machine, machine_id, model, shape, study.add_blob(text.encode())))
+    return study.append_many(
+        _run_record(run, machine, machine_id, blob, run.tag in calibrate) for run in runs
+    )
+
+
+def shape_record(machine: str, machine_id: str, model: str, shape: ModelShape, blob: str) -> Record:
+    """The shape behind the name by which runs of this machine know a model."""
+    return Record(
+        kind="serve.shape",
+        subject={"machine": machine, "model": model},
+        outcome=Stated(values={"shape": msgspec.to_builtins(shape)}),
+        method="linkbound.model.parse_config",
+        machine=machine_id,
+        blobs=(blob,),
+    )
+
+
+def _check_name(study: Study, machine: str, model: str, shape: ModelShape) -> None:
+    for record in study.find("serve.shape", machine=machine, model=model):
+        known = msgspec.convert(values_of(record)["shape"], ModelShape)
+        if shape_key(known) != shape_key(shape):
+            raise InputError(
+                f"'{model}' has {shape_key(shape)}; the study knows it with {shape_key(known)}.",
+                why="Runs of two models under one name could not be told apart.",
+                hint="Give the model another name in the runs file and beside it.",
             )
-        )
-    for run in runs:
-        study.append(_run_record(run, sources, machine_id, blob))
 
 
 def belongs_to_runs(file: SourceFile, named: RunsNamed | None) -> bool:
@@ -70,21 +114,23 @@ def decode_config(data: bytes, name: str) -> str:
         ) from None
 
 
-def _run_record(run: EngineRun, sources: Sources, machine_id: str, blob: str) -> Record:
-    assert sources.runs is not None
+def _run_record(
+    run: EngineRun, machine: str, machine_id: str, blob: str, calibrates: bool
+) -> Record:
     rows = [("prefill", time_s) for time_s in run.times.prefill_s]
     rows += [("total", time_s) for time_s in run.times.total_s]
     return Record(
         kind="serve.run",
         subject={
-            "machine": sources.name,
+            "machine": machine,
             "tag": run.tag,
             "line": run.line,
-            "calibrates": run.tag in sources.runs.calibrate,
+            "calibrates": calibrates,
         },
         outcome=Measured(values={"run": msgspec.to_builtins(run)}),
         method="vllm offline generate, whole call timed",
         machine=machine_id,
+        started=run.started,
         samples=Samples(columns=("call", "time_s"), rows=tuple(rows)),
         blobs=(blob,),
     )

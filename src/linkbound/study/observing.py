@@ -7,13 +7,15 @@ sent at once, or one request at a time; other loads queue, which needs a simulat
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from linkbound.evidence.stats import median
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record
 from linkbound.links import Arm
 from linkbound.predict.points import Measurement, Metric, Observation, observation, over, shape_key
 from linkbound.predict.reference import RUNTIME
-from linkbound.serve import VLLM, EngineRun, RunSpec
+from linkbound.serve import VLLM, EngineRun, RunSpec, merged
 from linkbound.splits.parse_split import parse_split
 from linkbound.splits.types import Phase, Split
 from linkbound.study.reading import convert, read_run_shapes
@@ -36,16 +38,21 @@ def observe(study: Study) -> tuple[Observed, ...]:
 
 
 def _runs(study: Study) -> Iterable[Observed]:
+    groups: dict[tuple[str, str, RunSpec], list[tuple[Record, EngineRun]]] = {}
     for record in study.find("serve.run"):
         if isinstance(record.outcome, Measured):
             run = convert(record, "run", EngineRun)
-            shapes = read_run_shapes(study, str(record.subject["machine"]))
-            shape = shapes.get(run.spec.model)
-            yield Observed(
-                observation=observation(run, (record.id,)),
-                shape=None if shape is None else shape_key(shape),
-                machine=record.machine,
-            )
+            run = msgspec.structs.replace(run, started=run.started or record.started)
+            key = (str(record.subject["machine"]), run.tag, run.spec)
+            groups.setdefault(key, []).append((record, run))
+    for (machine, _, spec), found in groups.items():
+        (run,) = merged(run for _, run in found)
+        shape = read_run_shapes(study, machine).get(spec.model)
+        yield Observed(
+            observation=observation(run, tuple(record.id for record, _ in found)),
+            shape=None if shape is None else shape_key(shape),
+            machine=found[0][0].machine,
+        )
 
 
 def _loads(study: Study) -> Iterable[Observed]:

@@ -11,9 +11,10 @@ from linkbound.predict.points import Prediction, Seen, point_of, predict_specs, 
 from linkbound.predict.steptime import Engine
 from linkbound.serve import VLLM, RunSpec, parse_specs
 from linkbound.splits.possible import impossible
+from linkbound.study.calibrating import calibrating_runs
 from linkbound.study.history import frozen_scores
 from linkbound.study.predicting import engine_for
-from linkbound.study.reading import read_access, read_machine_record, read_run_shapes, read_runs
+from linkbound.study.reading import read_access, read_machine_record, read_run_shapes
 from linkbound.study.runs_files import Shapes
 from linkbound.study.sources import Sources
 from linkbound.values import Value
@@ -76,9 +77,7 @@ def _problem(shape: ModelShape | ModelRefused, spec: RunSpec, usable: int) -> st
 
 def seen_by(study: Study, sources: Sources) -> Seen:
     """Whether constants or stated errors rest on the same point of the same shape."""
-    names = [sources.name]
-    if sources.runs is None and sources.engine_from is not None:
-        names.append(sources.engine_from)
+    names = [sources.name, *filter(None, [sources.engine_from])]
     known = {
         (point_of(one.spec), one.shape)
         for found in frozen_scores(study, sources.name)
@@ -90,7 +89,6 @@ def seen_by(study: Study, sources: Sources) -> Seen:
         (point_of(run.spec), shape_key(shapes[run.spec.model]))
         for name in names
         for shapes in [read_run_shapes(study, name)]
-        for record, run in read_runs(study, name)
-        if record.subject["calibrates"]
+        for _, run in calibrating_runs(study, name)
     }
     return lambda spec, shape: (point_of(spec), shape) in known

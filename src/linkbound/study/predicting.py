@@ -1,4 +1,4 @@
-"""The predict stage: constants, then every plan under every load, then the maps of regimes (D5)."""
+"""The predict stage: every plan under every load, then the maps of regimes (D5)."""
 
 from collections.abc import Iterable
 
@@ -17,10 +17,7 @@ from linkbound.evidence.types import (
 from linkbound.links import Arm, Curve
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.book import CurveBook
-from linkbound.predict.calibrate import calibrate
-from linkbound.predict.calibration import Calibration
 from linkbound.predict.candidates import excluded_gpus
-from linkbound.predict.defaults import DeviceFacts, carried, device_facts, prior_calibration
 from linkbound.predict.forecast import forecast
 from linkbound.predict.price import price
 from linkbound.predict.pricing import NoForecast
@@ -29,7 +26,6 @@ from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Plan
 from linkbound.serve import VLLM
 from linkbound.splits.types import Fit, Phase, Split
-from linkbound.study.history import learned, teachers
 from linkbound.study.importing import curve_samples
 from linkbound.study.plans import candidate_splits, plans_of
 from linkbound.study.reading import (
@@ -42,20 +38,16 @@ from linkbound.study.reading import (
     read_latencies,
     read_machine_record,
     read_rates,
-    read_run_shapes,
-    read_runs,
     read_shape,
 )
 from linkbound.study.sources import Sources
-from linkbound.topology.types import Gpu
 
 LARGE_STEP_TOKENS = VLLM.max_batched_tokens
 
 
 def predict_all(study: Study, sources: Sources, model: str, loads: Iterable[Load]) -> None:
-    """Records of the constants, of every plan's call and of the maps."""
+    """Records of every plan's call and of the maps. The study must hold the constants."""
     held = read_machine_record(study, sources.name)
-    append_calibration(study, sources, held)
     engine = engine_for(study, sources.name, read_shape(study, model)[1])
     excluded = excluded_gpus(held.machine, read_access(study, held.name))
     _put_records(study, engine, held, excluded)
@@ -107,51 +99,6 @@ def _curve_record(curve: Curve, held: MachineRead, copies: tuple[str, ...]) -> R
         parents=copies if curve.provenance is Provenance.ROOFLINE else (),
         samples=curve_samples(curve),
     )
-
-
-def append_calibration(study: Study, sources: Sources, held: MachineRead) -> None:
-    """The constants of this machine as a record that rests on the runs they are from."""
-    usable = _first_usable(study, held)
-    facts = device_facts(usable, read_rates(study, held.name))
-    runs = [one for one in read_runs(study, held.name) if one[0].subject["calibrates"]]
-    if runs or sources.engine_from is None:
-        found = _calibrated(study, held, facts)
-        parents = [record.id for record, _ in runs]
-    else:
-        other = read_machine_record(study, sources.engine_from)
-        other_facts = device_facts(other.machine.gpus[0], read_rates(study, other.name))
-        found = carried(_calibrated(study, other, other_facts), other_facts, facts)
-        parents = [
-            record.id for record, _ in read_runs(study, other.name) if record.subject["calibrates"]
-        ]
-    found, scores = learned(study, held.name, found), teachers(study, held.name)
-    rates = study.find("links.rates", machine=held.name)
-    study.append(
-        Record(
-            kind="predict.calibration",
-            subject={"machine": held.name, "engine": VLLM.engine},
-            outcome=Derived(
-                values={
-                    "calibration": msgspec.to_builtins(found),
-                    "rules": msgspec.to_builtins(VLLM),
-                }
-            ),
-            method="linkbound.predict.calibrate",
-            machine=held.fingerprint.id,
-            parents=(held.record_id, *(record.id for record in rates), *parents, *scores),
-        )
-    )
-
-
-def _first_usable(study: Study, held: MachineRead) -> Gpu:
-    excluded = excluded_gpus(held.machine, read_access(study, held.name))
-    return next(gpu for gpu in held.machine.gpus if gpu.label not in excluded)
-
-
-def _calibrated(study: Study, held: MachineRead, facts: DeviceFacts) -> Calibration:
-    runs = tuple(run for record, run in read_runs(study, held.name) if record.subject["calibrates"])
-    shapes = read_run_shapes(study, held.name)
-    return calibrate(prior_calibration(facts), runs, shapes, book_of(study, held.name), VLLM)
 
 
 def book_of(study: Study, machine: str) -> CurveBook:

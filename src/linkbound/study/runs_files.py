@@ -16,11 +16,26 @@ Shapes = Mapping[str, ModelShape | ModelRefused]
 
 def shapes_beside(path: Path, data: bytes) -> Shapes:
     """The shapes of all models that a runs file names, from configs/MODEL/config.json beside it."""
+    return {model: _parsed(*config) for model, config in configs_beside(path, data).items()}
+
+
+def _parsed(name: str, text: str) -> ModelShape | ModelRefused:
+    try:
+        return parse_config(text, name)
+    except ModelRefused as error:
+        return error
+
+
+def configs_beside(path: Path, data: bytes) -> Mapping[str, tuple[str, str]]:
+    """Name and text of the configuration of every model that a runs file names.
+
+    Raises InputError where one is missing.
+    """
     models = dict.fromkeys(spec.model for _, _, spec in parse_specs(data, path.name))
-    return {model: _shape(path, model) for model in models}
+    return {model: _config(path, model) for model in models}
 
 
-def _shape(path: Path, model: str) -> ModelShape | ModelRefused:
+def _config(path: Path, model: str) -> tuple[str, str]:
     config = path.parent / "configs" / model / "config.json"
     if Path(model).name != model or model == ".." or not _is_file(config):
         raise InputError(
@@ -29,10 +44,7 @@ def _shape(path: Path, model: str) -> ModelShape | ModelRefused:
             hint="Put its config.json there.",
         )
     name = f"configs/{model}/config.json"
-    try:
-        return parse_config(decode_config(read_runs_file(config), name), name)
-    except ModelRefused as error:
-        return error
+    return name, decode_config(read_runs_file(config), name)
 
 
 def _is_file(path: Path) -> bool:

@@ -15,7 +15,7 @@ from linkbound.predict.candidates import excluded_gpus
 from linkbound.splits.crossings import crossings
 from linkbound.splits.fit import fit_machine
 from linkbound.splits.types import Phase
-from linkbound.study.history import teachers
+from linkbound.study.calibrating import append_calibration, taught_by
 from linkbound.study.importing import import_links, import_topology
 from linkbound.study.importing_runs import import_runs
 from linkbound.study.live_links import measure_links
@@ -29,7 +29,7 @@ from linkbound.study.markers import (
     mark,
 )
 from linkbound.study.plans import candidate_splits
-from linkbound.study.predicting import append_calibration, predict_all
+from linkbound.study.predicting import predict_all
 from linkbound.study.reading import read_access, read_machine_record, read_shape
 from linkbound.study.scoring import score_own
 from linkbound.study.sources import Sources, read_recorded
@@ -117,13 +117,13 @@ def _key(study: Study, stage: Stage, asked: Request) -> StageKey:
     parts = [machine_inputs(asked.sources), shape]
     if stage is Stage.VERDICT:
         parts.append(asked.min_gain)
-    taught = teachers(study, asked.sources.name) if stage in _ON_LINKS else ()
+    taught = taught_by(study, asked.sources.name) if stage in _ON_LINKS else ()
     return StageKey(
         stage=stage,
         scope={
             "machine": asked.sources.name,
             "model": asked.model,
-            # What rests on constants is made again once scores have moved them.
+            # What rests on constants is made again once scores or other runs have moved them.
             **({"taught_by": inputs_of(taught)} if taught else {}),
         },
         inputs=inputs_of(parts),
@@ -196,9 +196,9 @@ def _splits(study: Study, asked: Request) -> None:
 
 
 def _serve(study: Study, sources: Sources) -> bool:
-    """Engine runs of this machine, or of the recorded one that stands in for it."""
+    """Engine runs of this machine, and of the recorded one that constants are carried from."""
     import_runs(study, sources, _machine_id(study, sources.name))
-    if sources.runs is None and sources.engine_from is not None:
+    if sources.engine_from is not None:
         other = read_recorded(sources.engine_from)
         import_topology(study, other)
         machine_id = _machine_id(study, other.name)
@@ -208,6 +208,7 @@ def _serve(study: Study, sources: Sources) -> bool:
 
 
 def _predict(study: Study, asked: Request) -> None:
+    append_calibration(study, asked.sources, read_machine_record(study, asked.sources.name))
     predict_all(study, asked.sources, asked.model, asked.loads)
     score_own(study, asked.sources)
 

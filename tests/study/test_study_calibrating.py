@@ -1,0 +1,201 @@
+"""A short run on one GPU becomes constants: chosen, kept, used, and never scored."""
+
+import json
+import shutil
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from linkbound.cli.main import run
+from linkbound.evidence.study import Study
+from linkbound.evidence.types import Measured, Provenance, Record
+from linkbound.predict.calibration import Calibration
+from linkbound.serve import EngineRun, RunSpec, RunTimes
+from linkbound.study.reading import read_calibration
+
+RECORDED = files("linkbound") / "recorded" / "h200-pair"
+RUNS = "vllm-0.24.0/runs.jsonl"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorded pair with its engine runs put aside: a machine nobody calibrated."""
+    place = tmp_path_factory.mktemp("machines")
+    with as_file(RECORDED) as source:
+        shutil.copytree(source, place / "pair")
+    shutil.move(place / "pair" / "vllm-0.24.0", place / "vllm-0.24.0")
+    (place / "pair" / "machine.toml").write_text('note = "a pair"\n')
+    return place
+
+
+@pytest.fixture(scope="module")
+def calibrated(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of that machine, calibrated by the recorded runs on one GPU."""
+    study = tmp_path_factory.mktemp("calibrated") / "s.linkbound"
+    words = ["calibrate", str(folder / RUNS), "--machine", str(folder / "pair"), "--json"]
+    assert run([*words, "-C", str(study)]) == 0
+    return study
+
+
+def constants(study: Path) -> tuple[Record, Calibration]:
+    with Study.open(study) as held:
+        return read_calibration(held, "pair")
+
+
+def test_constants_rest_on_the_runs_on_one_gpu(calibrated: Path) -> None:
+    record, found = constants(calibrated)
+    with Study.open(calibrated) as held:
+        (choice,) = held.find("predict.calibrating")
+        tags = [held.get(one).subject["tag"] for one in choice.parents]
+        first = held.find("predict.calibration")[0]
+    assert tags == ["llama8b_tp1"] * 5
+    assert set(choice.parents) <= set(record.parents)
+    assert not set(choice.parents) & set(first.parents)
+    assert found.stream_bytes_per_s.provenance is Provenance.CALIBRATED
+    # One GPU says nothing of what ranks wait for, nor of how splits are launched.
+    assert found.wait_s.provenance is Provenance.PRIOR
+    assert found.host_layer_split_s.provenance is Provenance.PRIOR
+    assert found.seen is not None
+    assert not found.seen.splits
+    assert run(["check", str(calibrated)]) == 0
+
+
+def test_splits_are_predicted_from_one_gpu_alone(
+    calibrated: Path, folder: Path, capsys: Any
+) -> None:
+    words = ["predict", "--score", str(folder / RUNS), "--machine", str(folder / "pair"), "--json"]
+    assert run([*words, "-C", str(calibrated)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["tag"] for one in document["rows"] if one["seen"]} == {"llama8b_tp1"}
+    tpot, prefill = document["summary"]["tpot_s"], document["summary"]["prefill_s"]
+    assert (tpot["rows"], prefill["rows"]) == (12, 15)
+    assert tpot["median_error"] <= 0.05
+    assert tpot["worst_error"] <= 0.12
+    assert prefill["median_error"] <= 0.08
+    covered = tpot["rows"] * tpot["coverage"] + prefill["rows"] * prefill["coverage"]
+    assert covered / 27 >= 0.85
+    assert document["summary"]["staged_minus_nccl"]["median_error"] <= 0.10
+    assert all(one["helps"] is one["predicted_helps"] for one in document["signs"])
+
+
+def one_gpu(study: Path, folder: Path, capsys: Any) -> dict[str, float]:
+    words = ["predict", "llama-3.1-8b", "--machine", str(folder / "pair"), "--concurrency", "4"]
+    assert run([*words, "-C", str(study), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    found: dict[str, float] = next(one["latency_s"] for one in rows if one["split"] == "one GPU")
+    return found
+
+
+def test_a_study_predicts_again_with_what_was_calibrated(
+    folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    study = tmp_path / "s.linkbound"
+    before = one_gpu(study, folder, capsys)
+    words = ["calibrate", str(folder / RUNS), "--machine", str(folder / "pair")]
+    assert run([*words, "-C", str(study)]) == 0
+    out = capsys.readouterr().out
+    assert "from 5 runs: llama8b_tp1 1 x 1,024, " in out
+    assert "The runs tell 5 of 10 constants" in out
+    after = one_gpu(study, folder, capsys)
+    widths = [one["high"] / one["value"] for one in (before, after)]
+    assert widths[1] - 1 < 0.5 * (widths[0] - 1)
+    assert before["low"] < after["value"] < before["high"]
+
+
+def test_tags_choose_other_runs(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    study = tmp_path / "s.linkbound"
+    words = ["calibrate", str(folder / RUNS), "--machine", str(folder / "pair")]
+    tags = ["--tag", "llama8b_tp1", "--tag", "llama8b_tp2_nccl"]
+    assert run([*words, *tags, "-C", str(study), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["tag"] for one in document["runs"]} == {"llama8b_tp1", "llama8b_tp2_nccl"}
+    assert document["after"]["seen"]["splits"]
+    # The recorded pair's own constants are from the same rows.
+    with as_file(RECORDED) as source:
+        shipped = ["predict", "--score", str(source / RUNS), "--machine", "h200-pair"]
+        assert run([*shipped, "-C", str(tmp_path / "own.linkbound"), "--json"]) == 0
+    with Study.open(tmp_path / "own.linkbound") as held:
+        own = read_calibration(held, "h200-pair")[1]
+    _, mine = constants(study)
+    assert mine.stream_bytes_per_s.value == pytest.approx(own.stream_bytes_per_s.value, rel=1e-6)
+    assert mine.model_error == pytest.approx(own.model_error, rel=1e-6)
+
+
+def measured(machine: str, repeat: int, *, label: str = "llama-3.1-8b", **changes: Any) -> Record:
+    """A batch that the study's own `serve` ran, as it keeps one."""
+    spec = RunSpec(
+        model=label,
+        tp=1,
+        pp=1,
+        expert_parallel=False,
+        custom_all_reduce=True,
+        p2p_disabled=False,
+        batch=8,
+        prompt_tokens=1024,
+        output_tokens=65,
+    )
+    times = RunTimes(prefill_s=(0.187 + repeat * 0.001,), total_s=(0.525 + repeat * 0.001,))
+    found = EngineRun(tag="llama-3.1-8b_one_GPU", line=1, spec=spec, times=times)
+    subject = {
+        "machine": machine,
+        "engine": "vllm-offline",
+        "model": "llama-3.1-8b",
+        "twin": False,
+        "repeat": repeat,
+        "calibrates": False,
+        **changes,
+    }
+    return Record(
+        kind="serve.run",
+        subject=subject,
+        outcome=Measured(values={"run": msgspec.to_builtins(found)}),
+        method="linkbound.serve.vllm_child",
+        started="2026-11-30T12:00:00+00:00",
+    )
+
+
+def test_runs_that_the_study_measured_itself(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    study = tmp_path / "s.linkbound"
+    words = ["calibrate", "--machine", str(folder / "pair"), "-C", str(study)]
+    assert run(words) == 2
+    assert "There is no run of vllm on one GPU of pair." in capsys.readouterr().err
+    with Study.open(study) as held:
+        ids = held.append_many([measured("pair", repeat) for repeat in (0, 1)])
+        held.append(measured("pair", 2, twin=True, label="llama-3.1-8b-shard-of-tp2"))
+        held.append(measured("elsewhere", 0))
+    assert run(words) == 0
+    record, found = constants(study)
+    assert set(ids) <= set(record.parents)
+    assert found.seen is not None
+    assert found.seen.longest_tokens == 1024 + 65
+    with Study.open(study) as held:
+        (choice,) = held.find("predict.calibrating")
+        (shape,) = held.find("serve.shape", machine="pair")
+    # A twin's shape is not that of the model that it was cut from.
+    assert list(choice.parents) == ids
+    assert shape.subject["model"] == "llama-3.1-8b"
+
+
+def test_tags_that_are_not_there(folder: Path, capsys: Any) -> None:
+    words = ["calibrate", str(folder / RUNS), "--machine", str(folder / "pair")]
+    assert run([*words, "--tag", "none"]) == 2
+    err = capsys.readouterr().err
+    assert "No run has the tag 'none'." in err
+    assert "llama8b_tp2_off" in err
+
+
+def test_another_model_under_a_known_name_is_refused(
+    folder: Path, calibrated: Path, tmp_path: Path, capsys: Any
+) -> None:
+    shutil.copytree(folder / "vllm-0.24.0", tmp_path / "runs")
+    config = tmp_path / "runs" / "configs" / "llama8b" / "config.json"
+    changed = json.loads(config.read_text())
+    changed["num_hidden_layers"] = 16
+    config.write_text(json.dumps(changed))
+    study = Path(shutil.copy(calibrated, tmp_path / "s.linkbound"))
+    words = ["calibrate", str(tmp_path / "runs" / "runs.jsonl"), "-C", str(study)]
+    assert run([*words, "--machine", str(folder / "pair")]) == 2
+    assert "'llama8b' has 16 layers of 4096" in capsys.readouterr().err
