@@ -38,7 +38,8 @@ class CellPorts(FakePorts):
     """Counts grow between the third and the fourth reading of each start: inside its one cell."""
 
     def __init__(self, *growths):
-        super().__init__("GPU0", "GPU1")
+        # So slow a link wraps no counter, however long a cell takes on a busy host.
+        super().__init__("GPU0", "GPU1", rate=1.0)
         self.growths = list(growths)
         self.readings = 0
 
@@ -121,7 +122,7 @@ def test_without_counters_the_record_says_why(tmp_path, program):
 
 def watched(tag, contender, moved, nvlink, pcie=0):
     """A batch in a child, as the offline lane watches it, with the recorded logs of such a run."""
-    ports = FakePorts("GPU0", "GPU1", "GPU2")
+    ports = FakePorts("GPU0", "GPU1", "GPU2", rate=1.0)
     meter = TrafficMeter(ports, sleep=lambda _: None, period_s=3600.0)
     run = replace(two_arms("engine", MODEL), contenders=(contender,))
     watch = PathWatch(meter, run, contender)

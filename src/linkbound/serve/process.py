@@ -97,10 +97,11 @@ class ServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def death(self) -> Reason | None:
-        """How the server ended; None while it runs."""
-        code = self._process.poll()
-        if code is None:
+    def death(self, within_s: float = 0.0) -> Reason | None:
+        """How the server ended; None where it runs on for `within_s` seconds."""
+        try:
+            code = self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
             return None
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         return Reason(code="server-died", text=f"The server ended by itself ({how}). {self.last}")

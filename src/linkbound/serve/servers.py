@@ -17,6 +17,8 @@ from linkbound.serve.load_types import Target
 from linkbound.serve.process import Launch, ServerProcess, free_port
 from linkbound.splits.types import Split
 
+_DYING_S = 0.5
+
 
 class Servers:
     """Use it in a `with` block; `begin` starts them, and nothing is left behind."""
@@ -100,7 +102,8 @@ class Servers:
             if death := process.death():
                 return death
             if not process.is_healthy():
-                return Reason(
+                # A process that dies refuses connections before its end can be seen.
+                return process.death(_DYING_S) or Reason(
                     code="server-silent",
                     text=f"The server runs but its health no longer answers. {process.last}",
                 )
