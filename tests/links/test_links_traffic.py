@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from fake_ports import FakeNvml, FakePorts
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_ports import FakeNvml, FakePorts
 from linkbound.links.live.meter import TrafficMeter
 from linkbound.links.live.nvml_devices import NvmlDevices
 from linkbound.links.live.ports import NvmlPorts
