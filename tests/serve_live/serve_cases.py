@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from linkbound.links.types import Arm
+from linkbound.serve.batch_types import Batch
 from linkbound.serve.client_limit import limit_of
 from linkbound.serve.contenders import Contender, ServeRun
 from linkbound.serve.load_types import Arrival, Cell, ClientStep
@@ -68,3 +69,8 @@ def asked(program, fault, **changes):
 def two_arms(program, model):
     contenders = tuple(Contender(split=Split(tp=2), arm=arm) for arm in (Arm.P2P, Arm.STAGED))
     return asked(program, model, engine="vllm", contenders=contenders, devices=(0, 1))
+
+
+def plain_batch(**changes):
+    plain = {"batch": 2, "prompt_tokens": 16, "output_tokens": 3, "calls": 2}
+    return Batch(**plain | changes)

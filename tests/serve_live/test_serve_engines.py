@@ -1,5 +1,6 @@
 """What each adapter starts: command and environment of every arm, exactly; and what it refuses."""
 
+import json
 import re
 
 import pytest
@@ -57,6 +58,10 @@ def test_vllm_arms_differ_only_where_they_should():
     p2p, nccl = launch("vllm"), launch("vllm", arm=Arm.NCCL)
     assert p2p.environment["NCCL_P2P_LEVEL"] == nccl.environment["NCCL_P2P_LEVEL"] == "SYS"
     assert not has(p2p, "--disable-custom-all-reduce")
+    # FlashInfer's ways may use multicast: closed in every arm, the pass of the compiler too.
+    for arm in (p2p, nccl):
+        assert arm.environment["VLLM_ALLREDUCE_USE_FLASHINFER"] == "0"
+        assert has(arm, "--compilation-config", '{"pass_config": {"fuse_allreduce_rms": false}}')
     assert has(nccl, "--disable-custom-all-reduce")
     assert "NCCL_P2P_DISABLE" not in {**p2p.environment, **nccl.environment}
     assert p2p.environment["VLLM_SKIP_P2P_CHECK"] == "0"
@@ -72,6 +77,61 @@ def test_vllm_command():
     assert made.environment["CUDA_VISIBLE_DEVICES"] == "3,2,1,0"
     assert made.environment["NCCL_DEBUG_FILE"] == "/f/nccl.%h.%p.log"
     assert has(launch("vllm", extra=("--enforce-eager",)), "--enforce-eager")
+
+
+def test_vllm_names_its_model_as_it_was_asked_for():
+    made = launch("vllm", model="llama-3.1-8b", dummy_weights=True)
+    assert has(made, "serve", "/f/model", "--served-model-name", "llama-3.1-8b")
+    assert list(made.files) == ["/f/model/config.json"]
+    # Without FlashInfer an engine ends at its sampler unless this is off.
+    assert made.environment["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
+
+
+def test_vllm_tokens_have_names_without_a_tokeniser():
+    assert ENGINES["vllm"].extra["return_tokens_as_token_ids"] is True
+
+
+def offline(**changes):
+    made = launch("vllm-offline", model="llama-3.1-8b", dummy_weights=True, **changes)
+    return made, json.loads(made.files["/f/engine.json"])
+
+
+def test_vllm_offline_is_built_as_the_recorded_runs_were():
+    made, built = offline(context_tokens=9216, sequences=256)
+    assert made.argv[1:] == (
+        *("-m", "linkbound.serve.vllm_child", "--engine", "/f/engine.json", "--port", "8123"),
+    )
+    assert built == {
+        "model": "/f/model",
+        "tensor_parallel_size": 2,
+        "pipeline_parallel_size": 1,
+        "gpu_memory_utilization": 0.92,
+        "max_model_len": 9216,
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": 8192,
+        "enable_prefix_caching": False,
+        "disable_log_stats": True,
+        "compilation_config": {
+            "cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32, 64, 128],
+            "pass_config": {"fuse_allreduce_rms": False},
+        },
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+    }
+
+
+def test_vllm_offline_arms_and_arguments():
+    _, built = offline(arm=Arm.STAGED, extra=("enforce_eager=true", 'dtype="half"'))
+    assert built["disable_custom_all_reduce"] is True
+    assert (built["enforce_eager"], built["dtype"]) == (True, "half")
+    assert "disable_custom_all_reduce" not in offline()[1]
+    assert offline(arm=Arm.STAGED)[0].environment["NCCL_P2P_DISABLE"] == "1"
+    _, beside = offline(cache_bytes=10**9)
+    assert beside["kv_cache_memory_bytes"] == 10**9
+    # Others fill the GPU meanwhile: next to nothing has to be free.
+    assert beside["gpu_memory_utilization"] == 0.05
+    _, twin = offline(split="one", arm=None, shard_of=Split(tp=2))
+    assert twin["tensor_parallel_size"] == 1
 
 
 def test_sglang_staged():
@@ -159,9 +219,16 @@ def test_every_engine_says_all_of_it(name):
 def test_list_marks_what_was_never_run():
     text = render_engines(ENGINES.values())
     heads = [line for line in text.splitlines() if line and not line.startswith(" ")]
-    assert len(heads) == 7
+    assert len(heads) == 8
     unverified = [line.split(":")[0] for line in heads if line.endswith("[unverified]")]
-    assert unverified == ["llama.cpp", "vllm", "sglang", "transformers", "tensorrt-llm"]
+    assert unverified == [
+        "llama.cpp",
+        "vllm",
+        "vllm-offline",
+        "sglang",
+        "transformers",
+        "tensorrt-llm",
+    ]
     assert "arm staged: none. Tensors move by `.to()`" in text
 
 

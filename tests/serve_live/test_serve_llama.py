@@ -116,19 +116,18 @@ def plain_run(model, **changes):
 
 def test_kill_of_a_real_server(tmp_path, model, monkeypatch):
     running = []
-    begin = Servers.begin
+    start = Servers.start
 
-    def noting_begin(servers):
-        reason = begin(servers)
+    def noting_start(servers):
+        start(servers)
         running[:] = servers.processes
-        return reason
 
     def killing_run(target, cell):
         if cell.requests == 40:
             threading.Timer(0.2, os.kill, (running[0].pid, signal.SIGKILL)).start()
         return run_cell(target, cell)
 
-    monkeypatch.setattr(Servers, "begin", noting_begin)
+    monkeypatch.setattr(Servers, "start", noting_start)
     monkeypatch.setattr(serving, "run_cell", killing_run)
     with Study.create(tmp_path / "k.linkbound") as study:
         run_serving(study, plain_run(model), client_limit(), lambda _line: None)
@@ -156,7 +155,8 @@ def test_arms_of_a_running_server_by_its_address(tmp_path, model):
     """An external server is loaded and compared too; its answers are the same each time."""
     started = plain_run(model)
     with Servers(started, started.contenders[0], tmp_path) as servers:
-        assert servers.begin() is None
+        servers.start()
+        assert servers.wait_ready() is None
         external = plain_run(
             model,
             engine="external",

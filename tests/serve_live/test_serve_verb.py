@@ -113,7 +113,7 @@ def test_dry_run_shows_what_would_start():
     lines = result.stdout.splitlines()
     assert [line for line in lines if line.startswith("#")] == ["# tp2 p2p", "# tp2 staged"]
     assert "NCCL_P2P_DISABLE=1" in lines[5]
-    assert "vllm serve models/l --host 127.0.0.1" in lines[5]
+    assert "vllm serve models/l --served-model-name models/l --host 127.0.0.1" in lines[5]
     assert lines[4].startswith("unset NCCL_P2P_DISABLE ")
     external = run_verb(
         "m", "--engine", "external", "--url", "http://h:1/", "--rate", "1", "--dry-run"

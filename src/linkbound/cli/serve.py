@@ -7,8 +7,9 @@ import click
 
 from linkbound.cli.options import HELP, stem
 from linkbound.cli.serve_plan import plan_run, read_file
+from linkbound.cli.serve_reduce import serve_reduce
 from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines, traffic_lines
-from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
+from linkbound.cli.studies import SHOWN_DIGITS, SUFFIX, echo_json, printable
 from linkbound.errors import LinkboundError, UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +43,27 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "trace_file",
     type=click.Path(path_type=Path),
     help="Replay arrivals and lengths of this file of JSON lines.",
+)
+@click.option("--batch", "batches", metavar="LIST", help="Whole batches: 1,8,128x128,1x8192+1.")
+@click.option(
+    "--calls",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Timed calls of a batch: so many with one token, so many with all.",
+)
+@click.option("--all-reduce", is_flag=True, help="Time the engine's own all-reduce over --gpus.")
+@click.option("--twin", "twins", multiple=True, help="Run the shard of a split alone; repeatable.")
+@click.option(
+    "--side-by-side",
+    is_flag=True,
+    help="Build every engine at once; they share the memory and take turns.",
+)
+@click.option(
+    "--runs",
+    "runs_file",
+    type=click.Path(path_type=Path),
+    help="Also write the batches as a runs file, with the models' configurations beside it.",
 )
 @click.option(
     "--requests",
@@ -151,11 +173,19 @@ def command(
             why="Each has an adapter of its own.",
             hint=f"Take one of {', '.join(ENGINES)}.",
         )
-    run = plan_run(model, ENGINES[engine_name], asked)
+    engine = ENGINES[engine_name]
+    if asked.pop("all_reduce"):
+        serve_reduce(engine, model, asked, path or Path(f"all-reduce{SUFFIX}"), as_json)
+        return
+    run = plan_run(model, engine, asked)
     if dry_run:
         click.echo("\n".join(launch_lines(run)))
         return
-    _serve(run, path or Path(f"{stem(run.model)}.linkbound"), as_json)
+    path = path or Path(f"{stem(run.model)}.linkbound")
+    if engine.takes_batches:
+        _serve_batches(run, path, asked["runs_file"], as_json)
+    else:
+        _serve(run, path, as_json)
 
 
 def _import(files: tuple[Path, ...], path: Path | None) -> None:
@@ -191,7 +221,12 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
     with Study.open_or_create(path) as study:
         say("client: measuring what it can follow, on a mock server")
         run = msgspec.structs.replace(run, machine=_machine(study, run))
-        run_serving(study, run, _client_limit(run), say)
+        interrupted = False
+        try:
+            run_serving(study, run, _client_limit(run), say)
+        except KeyboardInterrupt:
+            # What was measured is compared all the same.
+            interrupted = True
         rows = rows_of(held_records(study, run))
         differences = differences_of(rows)
         findings = slower_findings(rows)
@@ -205,12 +240,30 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
         click.echo("\n".join(comparison_lines(rows, differences, findings)))
         click.echo("\n".join(traffic_lines(traffic)), nl=bool(traffic))
         click.echo(f"record {record_id[:SHOWN_DIGITS]}")
+    if interrupted:
+        raise KeyboardInterrupt
+    _wrote(path, any(row.figures for row in rows), "serve.load")
+
+
+def _serve_batches(run: "ServeRun", path: Path, runs_file: Path | None, as_json: bool) -> None:
+    import msgspec
+
+    from linkbound.cli.serve_batches import serve_batches
+    from linkbound.evidence.study import Study
+
+    with Study.open_or_create(path) as study:
+        run = msgspec.structs.replace(run, machine=_machine(study, run))
+        has_figures = serve_batches(study, run, runs_file, as_json)
+    _wrote(path, has_figures, "serve.run")
+
+
+def _wrote(path: Path, has_figures: bool, kind: str) -> None:
     click.echo(f"Wrote {path}", err=True)
-    if not any(row.figures for row in rows):
+    if not has_figures:
         raise LinkboundError(
             "No cell has figures.",
             why="Nothing can be compared.",
-            hint=f"See why: linkbound show serve.load -C {path}",
+            hint=f"See why: linkbound show {kind} -C {path}",
         )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from linkbound.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from linkbound.serve.batch_types import Batch
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.engines.types import Engine
     from linkbound.serve.load_types import TraceEntry
@@ -13,12 +14,20 @@ if TYPE_CHECKING:
 
 # A prompt's template and the engine's own tokens come on top of what is asked.
 CONTEXT_MARGIN = 64
+_OPTIONS = {
+    "batches": "--batch",
+    "twins": "--twin",
+    "runs_file": "--runs",
+    "rates": "--rate",
+    "trace_file": "--trace",
+}
 
 
 def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
     """Everything that was asked, in one value. Raises UsageError and InputError."""
-    from linkbound.serve.contenders import ServeRun
-    from linkbound.serve.plan import parse_slo, plan_cells, plan_contenders
+    import msgspec
+
+    from linkbound.serve.plan import plan_contenders
 
     if model is None or engine.starts == bool(asked["urls"]):
         raise UsageError(
@@ -27,23 +36,27 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
             hint="Write: linkbound serve MODEL --engine vllm --split tp2 --gpus 0,1 --rate 1,4, "
             "or: linkbound serve MODEL --engine external --url http://127.0.0.1:8000 --rate 1,4",
         )
-    words = _load_words(asked)
-    cells = plan_cells(words)
-    lengths = [(entry.prompt_tokens, entry.output_tokens) for entry in words.trace]
-    lengths.append((words.prompt_tokens, words.output_tokens))
+    run = _batches(model, engine, asked) if engine.takes_batches else _cells(model, engine, asked)
     rule = engine.rules.max_sequences if engine.rules else 256
-    return ServeRun(
-        engine=engine.name,
-        model=model,
-        contenders=plan_contenders(
-            asked["splits"], asked["arms"], asked["label"], external=not engine.starts
-        ),
-        cells=cells,
+    contenders = plan_contenders(
+        asked["splits"],
+        asked["arms"],
+        asked["label"],
+        asked["twins"],
+        external=not engine.starts,
+    )
+    if engine.takes_batches and any(one.split.replicas > 1 for one in contenders):
+        raise UsageError(
+            f"{engine.name} has no replicas.",
+            why="A batch is given to one engine whole.",
+            hint="Write --engine vllm: requests are dealt out to replicas.",
+        )
+    return msgspec.structs.replace(
+        run,
+        contenders=contenders,
         repeats=asked["repeats"],
-        devices=_devices(asked["gpus"]),
+        devices=devices_of(asked["gpus"]),
         urls=tuple(url.rstrip("/") for url in asked["urls"]),
-        slo=parse_slo(asked["slo"]),
-        context_tokens=max(map(sum, lengths)) + CONTEXT_MARGIN,
         sequences=asked["sequences"] or rule,
         dummy_weights=asked["dummy_weights"],
         program=asked["program"],
@@ -51,6 +64,82 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
         ready_limit_s=asked["ready_limit_s"],
         allow_multicast=asked["allow_multicast"],
     )
+
+
+def _cells(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
+    """What a server is loaded with."""
+    from linkbound.serve.contenders import ServeRun
+    from linkbound.serve.plan import parse_slo, plan_cells
+
+    _refuse(asked, ("batches", "twins", "side_by_side", "runs_file"), engine)
+    words = _load_words(asked)
+    lengths = [(entry.prompt_tokens, entry.output_tokens) for entry in words.trace]
+    lengths.append((words.prompt_tokens, words.output_tokens))
+    return ServeRun(
+        engine=engine.name,
+        model=model,
+        contenders=(),
+        cells=plan_cells(words),
+        repeats=1,
+        slo=parse_slo(asked["slo"]),
+        context_tokens=max(map(sum, lengths)) + CONTEXT_MARGIN,
+        sequences=1,
+    )
+
+
+def _batches(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
+    """What an engine without HTTP is given."""
+    from linkbound.serve.contenders import ServeRun
+    from linkbound.serve.plan import plan_batches
+
+    _refuse(asked, ("rates", "concurrency", "trace_file", "burstiness", "slo"), engine)
+    batches = plan_batches(
+        asked["batches"],
+        asked["prompt"],
+        asked["output"],
+        asked["vocabulary"],
+        asked["calls"],
+        asked["seed"],
+    )
+    longest = max(one.prompt_tokens + one.output_tokens for one in batches)
+    return ServeRun(
+        engine=engine.name,
+        model=model,
+        contenders=(),
+        batches=batches,
+        repeats=1,
+        # A whole number of blocks of 1,024: the recorded runs had 9,216 for 8,192 and one more.
+        context_tokens=-(-(longest + CONTEXT_MARGIN) // 1024) * 1024,
+        sequences=1,
+        batch_limit_s=asked["limit_s"],
+        cache_bytes=_cache_bytes(model, batches) if asked["side_by_side"] else None,
+    )
+
+
+def _refuse(asked: dict[str, Any], names: tuple[str, ...], engine: "Engine") -> None:
+    for name in names:
+        if asked[name]:
+            option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            what = "whole batches" if engine.takes_batches else "requests"
+            raise UsageError(
+                f"{option} has no effect: {engine.name} takes {what}.",
+                why="Requests have arrivals; a batch is given at once.",
+                hint="Write --engine vllm for requests, --engine vllm-offline for batches.",
+            )
+
+
+def _cache_bytes(model: str, batches: "tuple[Batch, ...]") -> int:
+    """Of the largest batch with a tenth more, and one sequence, on one GPU: on each of two, ample.
+
+    Raises InputError where the model's sizes are not known.
+    """
+    from linkbound.model.derive import cache_bytes
+    from linkbound.model.read_model import read_model
+
+    shape = read_model(model)
+    sequences = [cache_bytes(shape, one.prompt_tokens + one.output_tokens) for one in batches]
+    whole = max(one.batch * size for one, size in zip(batches, sequences, strict=True))
+    return int(1.1 * whole + 2 * max(sequences))
 
 
 def _read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":
@@ -71,7 +160,8 @@ def read_file(file: Path) -> bytes:
         ) from error
 
 
-def _devices(text: str | None) -> tuple[int, ...]:
+def devices_of(text: str | None) -> tuple[int, ...]:
+    """Ordinals as written. Raises UsageError."""
     parts = [] if text is None else text.split(",")
     if not all(part.strip().isdecimal() for part in parts) or len(set(parts)) < len(parts):
         raise UsageError(

@@ -30,7 +30,7 @@ _FOREIGN = {
     "tpot": "tpot_s",
     "e2e from send": "e2e_from_send_s",
 }
-_ABSENT = "none"
+ABSENT = "none"
 
 
 def comparison_lines(
@@ -62,19 +62,19 @@ def _cells(row: "Row") -> tuple[str, ...]:
 
     def shown(figure: str, scale: float = 1.0) -> str:
         found = row.figures.get(figure)
-        return _ABSENT if found is None else format_significant(found.median * scale)
+        return ABSENT if found is None else format_significant(found.median * scale)
 
     speed = row.figures.get("output_tokens_per_s")
     if speed is None:
         reasons = ", ".join(dict.fromkeys(row.problems))
-        return (row.cell, row.contender, "0", *[_ABSENT] * 6, reasons, _ABSENT)
+        return (row.cell, row.contender, "0", *[ABSENT] * 6, reasons, ABSENT)
     ends = row.figures.get("e2e_p50_s")
     drift = None if ends is None else ends.drift
     times = [shown(name, 1e3) for name in ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s")]
     return (
         *(row.cell, row.contender, str(speed.n), shown("output_tokens_per_s"), *times),
         *(shown("goodput"), f"{row.failed} of {row.requests}"),
-        _ABSENT if drift is None else f"{drift:+.1%}",
+        ABSENT if drift is None else f"{drift:+.1%}",
     )
 
 
@@ -93,17 +93,17 @@ def traffic_lines(rows: "tuple[TrafficRow, ...]") -> list[str]:
 
 def _traffic_cells(row: "TrafficRow") -> tuple[str, ...]:
     def gb(size_bytes: float | None) -> str:
-        return _ABSENT if size_bytes is None else f"{size_bytes / 1e9:,.3f}"
+        return ABSENT if size_bytes is None else f"{size_bytes / 1e9:,.3f}"
 
-    expected = _ABSENT
+    expected = ABSENT
     if row.low_bytes is not None and row.high_bytes is not None:
         low, high = gb(row.low_bytes), gb(row.high_bytes)
         expected = low if low == high else f"{low} to {high}"
-    agrees = {None: _ABSENT, True: "yes", False: "NO"}[row.agrees]
+    agrees = {None: ABSENT, True: "yes", False: "NO"}[row.agrees]
     return (
         *(row.cell, row.contender, str(row.n), gb(row.nvlink_bytes), gb(row.host_bytes)),
-        *(row.over or _ABSENT, expected),
-        _ABSENT if row.deviation is None else f"{row.deviation:+.1%}",
+        *(row.over or ABSENT, expected),
+        ABSENT if row.deviation is None else f"{row.deviation:+.1%}",
         agrees,
     )
 
@@ -128,7 +128,7 @@ def _percentiles(found: "Spread") -> list[str]:
     from linkbound.units import format_significant
 
     values = [found.at(share) for share in (0.5, 0.9, 0.99)]
-    return [_ABSENT if value is None else format_significant(value * 1e3) for value in values]
+    return [ABSENT if value is None else format_significant(value * 1e3) for value in values]
 
 
 def launch_lines(run: "ServeRun") -> list[str]:
@@ -148,4 +148,7 @@ def launch_lines(run: "ServeRun") -> list[str]:
                 lines.append(f"unset {' '.join(made.drop)}")
                 settings = [f"{name}={shlex.quote(one)}" for name, one in made.environment.items()]
                 lines.append(" ".join([*settings, shlex.join(made.argv)]))
+                for name, text in made.files.items():
+                    lines.append(f"# with {name}:")
+                    lines += [f"#   {line}" for line in text.splitlines()]
     return lines

@@ -53,7 +53,8 @@ class CurveKey(Value, frozen=True, kw_only=True):
 
     operation: Operation
     implementation: str
-    """nccl, one_shot, two_shot, symm_mem, engine, copy_engine, sm, driver, pinned, pageable."""
+    """nccl, one_shot, two_shot, symm_mem, engine, engine_nccl, copy_engine, sm, driver, pinned,
+    pageable."""
     group: tuple[str, ...]
     """GPU labels in rank order; for copies (src, dst)."""
     arm: Arm | None = None

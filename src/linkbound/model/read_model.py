@@ -60,9 +60,13 @@ def read_model(path_or_name: str, overrides: Mapping[str, str] | None = None) ->
     return _named(parse_config(read_text(path), str(path), side, overrides), path)
 
 
+def bundled_text(name: str) -> str:
+    """The configuration of a bundled model as it is shipped."""
+    return (resources.files("linkbound.model") / "bundled" / f"{name}.json").read_text("utf-8")
+
+
 def _bundled(name: str, overrides: Mapping[str, str]) -> ModelShape:
-    text = (resources.files("linkbound.model") / "bundled" / f"{name}.json").read_text("utf-8")
-    shape = parse_config(text, f"{name} (bundled)", None, overrides)
+    shape = parse_config(bundled_text(name), f"{name} (bundled)", None, overrides)
     return msgspec.structs.replace(shape, name=name)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from linkbound.links.types import Arm
+from linkbound.serve.batch_types import Batch
 from linkbound.serve.load_types import Cell, Slo
 from linkbound.serve.path_types import PathAnswer
 from linkbound.splits.types import Split
@@ -20,13 +21,24 @@ class Contender(Value, frozen=True, kw_only=True):
     """None where nothing is split, and for a server that somebody else started."""
     label: str | None = None
     """What the user calls a server that somebody else started."""
+    twin_of: Split | None = None
+    """The split whose shard is run alone, on one GPU: what its ranks compute, and nothing else."""
 
     @property
     def name(self) -> str:
-        """`tp2 staged`, `one GPU`, the label of an external server."""
+        """`tp2 staged`, `one GPU`, `twin of tp2`, the label of an external server."""
         if self.label is not None:
             return self.label
+        if self.twin_of is not None:
+            return f"twin of {self.twin_of.name}"
         return self.split.name if self.arm is None else f"{self.split.name} {self.arm}"
+
+    @property
+    def model_key(self) -> str:
+        """What is alike where ranks hold alike parts: arms of a split; replicas and one GPU."""
+        if self.twin_of is not None:
+            return self.name
+        return msgspec.structs.replace(self.split, replicas=1).name
 
 
 class ServeRun(Value, frozen=True, kw_only=True):
@@ -35,7 +47,9 @@ class ServeRun(Value, frozen=True, kw_only=True):
     engine: str
     model: str
     contenders: tuple[Contender, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...] = ()
+    batches: tuple[Batch, ...] = ()
+    """Of engines that take whole batches; these have no cells."""
     repeats: int
     devices: tuple[int, ...] = ()
     """Ordinals in rank order; empty: the engine sees what it sees."""
@@ -48,6 +62,9 @@ class ServeRun(Value, frozen=True, kw_only=True):
     program: str | None = None
     extra: tuple[str, ...] = ()
     ready_limit_s: float = 600.0
+    batch_limit_s: float = 600.0
+    cache_bytes: int | None = None
+    """Of each GPU's cache in every engine, where all engines of a run stand side by side."""
     allow_multicast: bool = False
     machine: str | None = None
     """Fingerprint of the host; None where it was not asked."""

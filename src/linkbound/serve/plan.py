@@ -1,15 +1,20 @@
 """From words of a command line to what is run: cells, contenders, demands (P2)."""
 
+import re
 from collections.abc import Sequence
 
 from linkbound.errors import UsageError
 from linkbound.links.types import Arm
+from linkbound.serve.batch_types import Batch
 from linkbound.serve.contenders import Contender
 from linkbound.serve.load_types import Arrival, Cell, Slo, TraceEntry
 from linkbound.splits.parse_split import parse_split
+from linkbound.splits.types import Split
 from linkbound.units import parse_duration_s
 from linkbound.values import Value
 
+_NUMBER = r"([1-9][0-9]{0,7})"
+_BATCH = re.compile(rf"{_NUMBER}(?:x{_NUMBER})?(?:\+{_NUMBER})?")
 _SLO_HINT = "Write --slo ttft=200ms,tpot=20ms,e2e=5s; each may be left out."
 
 
@@ -54,6 +59,34 @@ def plan_cells(words: LoadWords) -> tuple[Cell, ...]:
             hint="Write --rate 1,4,16 for an open loop, or --concurrency 8, or --trace FILE.",
         )
     return tuple(cells)
+
+
+def plan_batches(
+    text: str | None, prompt_tokens: int, output_tokens: int, vocabulary: str, calls: int, seed: int
+) -> tuple[Batch, ...]:
+    """`1,8,128x128,1x8192+1`: sequences, their prompt, their output. Raises UsageError."""
+    batches: dict[Batch, None] = {}
+    for number, part in enumerate((text or "").split(",")):
+        found = _BATCH.fullmatch(part.strip())
+        if found is None:
+            raise UsageError(
+                "This engine takes batches, and none was given."
+                if text is None
+                else f"--batch '{text}' has a part '{part}' that is no batch.",
+                why="Each is a number of sequences, and may state its prompt and its output.",
+                hint="Write --batch 1,8,32 for --prompt and --output, or --batch 128x128+65.",
+            )
+        count, prompt, output = found.groups()
+        batch = Batch(
+            batch=int(count),
+            prompt_tokens=int(prompt or prompt_tokens),
+            output_tokens=int(output or output_tokens),
+            calls=calls,
+            seed=seed * 1_000 + number,
+            vocabulary=_vocabulary(vocabulary),
+        )
+        batches[batch] = None
+    return tuple(batches)
 
 
 def _cell(
@@ -113,9 +146,14 @@ def _vocabulary(text: str) -> tuple[int, int]:
 
 
 def plan_contenders(
-    splits: Sequence[str], arms: Sequence[str], label: str | None, *, external: bool
+    splits: Sequence[str],
+    arms: Sequence[str],
+    label: str | None,
+    twins: Sequence[str] = (),
+    *,
+    external: bool,
 ) -> tuple[Contender, ...]:
-    """Every split in every arm; what has nothing to split, once and without one."""
+    """Every split in every arm; what has nothing to split, once and without one; then twins."""
     if external:
         if splits or arms:
             raise UsageError(
@@ -125,11 +163,13 @@ def plan_contenders(
             )
         return (Contender(split=parse_split("one"), arm=None, label=label or "running server"),)
     contenders: dict[Contender, None] = {}
-    for text in splits or ("one",):
+    for text in splits or (() if twins else ("one",)):
         split = parse_split(text)
         alone = split.tp * split.pp * split.ep == 1
         for arm in (None,) if alone else tuple(Arm(one) for one in arms) or (Arm.P2P,):
             contenders[Contender(split=split, arm=arm)] = None
+    for text in twins:
+        contenders[Contender(split=Split(), arm=None, twin_of=parse_split(text))] = None
     if arms and all(one.arm is None for one in contenders):
         raise UsageError(
             f"--arm {', '.join(arms)} has no effect: no split has two GPUs that talk.",

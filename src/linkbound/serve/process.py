@@ -75,6 +75,7 @@ class ServerProcess:
         self.log = log
         self._health = health
         for path, text in launch.files.items():
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
             Path(path).write_text(text, encoding="utf-8")
         self._process = _start(launch.argv, launch.whole_environment(), log)
 

@@ -17,11 +17,11 @@ from linkbound.serve.load_types import Target
 from linkbound.serve.process import Launch, ServerProcess, free_port
 from linkbound.splits.types import Split
 
-_DYING_S = 0.5
+DYING_S = 0.5
 
 
 class Servers:
-    """Use it in a `with` block; `begin` starts them, and nothing is left behind."""
+    """Use it in a `with` block; `start` starts them, and nothing is left behind."""
 
     def __init__(self, run: ServeRun, contender: Contender, folder: Path) -> None:
         self._run = run
@@ -42,10 +42,10 @@ class Servers:
     ) -> None:
         self._stack.close()
 
-    def begin(self) -> Reason | None:
-        """Start all, then wait for all; a reason where one died or was not ready in time."""
+    def start(self) -> None:
+        """Start all. Raises UsageError where the engine cannot run such a plan."""
         if not self._engine.starts:
-            return None
+            return
         assert self._engine.launch is not None
         for plan in self.plans():
             process = ServerProcess(
@@ -55,6 +55,9 @@ class Servers:
                 log=Path(plan.folder) / "server.log",
             )
             self.processes.append(self._stack.enter_context(process))
+
+    def wait_ready(self) -> Reason | None:
+        """Wait for all; a reason where one died or was not ready in time."""
         for process in self.processes:
             if reason := process.wait_ready(self._run.ready_limit_s):
                 return reason
@@ -63,7 +66,11 @@ class Servers:
     def plans(self) -> Sequence[ServerPlan]:
         """One plan a replica, each with its share of the devices. Raises UsageError."""
         split = self._contender.split
-        shares = device_shares(split, self._run.devices)
+        devices = self._run.devices
+        if self._contender.twin_of is not None:
+            # On the last GPU: where all engines stand side by side, the first has one more already.
+            devices = devices[-1:]
+        shares = device_shares(split, devices)
         plans = []
         for number, share in enumerate(shares):
             folder = self._folder / f"replica-{number}"
@@ -82,6 +89,8 @@ class Servers:
                     program=self._run.program,
                     extra=self._run.extra,
                     allow_multicast=self._run.allow_multicast,
+                    shard_of=self._contender.twin_of,
+                    cache_bytes=self._run.cache_bytes,
                 )
             )
         return plans
@@ -96,14 +105,16 @@ class Servers:
             chat=self._engine.chat,
         )
 
-    def trouble(self) -> Reason | None:
-        """How a server died or fell silent; None while all answer."""
+    def trouble(self, dying_s: float = DYING_S) -> Reason | None:
+        """How a server died or fell silent; None while all answer.
+
+        A process that dies refuses connections before its end can be seen: `dying_s` after.
+        """
         for process in self.processes:
             if death := process.death():
                 return death
             if not process.is_healthy():
-                # A process that dies refuses connections before its end can be seen.
-                return process.death(_DYING_S) or Reason(
+                return process.death(dying_s) or Reason(
                     code="server-silent",
                     text=f"The server runs but its health no longer answers. {process.last}",
                 )

@@ -5,19 +5,17 @@ A server that dies, hangs or lies costs its cell; the next cell gets a fresh one
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Failed, Finding, Measured, Reason, Record
+from linkbound.evidence.types import Failed, Measured, Reason
 from linkbound.links.live.meter import TrafficMeter, open_meter
 from linkbound.serve.client_limit import asks_too_much, was_client_bound
 from linkbound.serve.contenders import (
     Contender,
     ServeRun,
-    breaks_arm,
     cell_subject,
     reseeded,
     turns,
@@ -27,27 +25,15 @@ from linkbound.serve.latency import summarise
 from linkbound.serve.load import run_cell
 from linkbound.serve.load_types import Cell, ClientLimit, Request
 from linkbound.serve.moved import Moved, moved_by_requests
-from linkbound.serve.output_probe import probe_output
-from linkbound.serve.outputs import Output, compare_outputs
-from linkbound.serve.path_types import PathVerdict
-from linkbound.serve.path_watch import PathWatch, Seen
+from linkbound.serve.path_watch import PathWatch
 from linkbound.serve.records import (
     client_record,
-    finding_record,
     load_record,
     outcome_of,
-    output_record,
     request_lines,
     skipped_record,
-    trace_record,
-    traffic_record,
 )
-from linkbound.serve.servers import Servers
-from linkbound.serve.trace_files import parse_trace_log
-from linkbound.serve.witnesses import judge
-
-Say = Callable[[str], None]
-Subject = Mapping[str, Any]
+from linkbound.serve.start import Outputs, Say, Start, Subject
 
 
 def run_serving(
@@ -64,7 +50,7 @@ def run_serving(
     """
     client_id = study.append(client_record(limit, run.machine))
     meter = meter or open_meter()
-    outputs: dict[str, tuple[Output, str]] = {}
+    outputs: Outputs = {}
     for repeat, contender in turns(run.contenders, run.repeats):
         watch = PathWatch(meter, run, contender)
         _Turn(study, run, contender, repeat, (limit, client_id), outputs, say, watch).run()
@@ -80,7 +66,7 @@ class _Turn:
         contender: Contender,
         repeat: int,
         client: tuple[ClientLimit, str],
-        outputs: dict[str, tuple[Output, str]],
+        outputs: Outputs,
         say: Say,
         watch: PathWatch,
     ) -> None:
@@ -92,7 +78,6 @@ class _Turn:
         self._outputs = outputs
         self._say = say
         self._watch = watch
-        self._found: set[str] = set()
 
     def run(self) -> None:
         left = self._left()
@@ -125,88 +110,20 @@ class _Turn:
         self, folder: Path, left: list[tuple[Cell, Subject]], starts: int
     ) -> list[tuple[Cell, Subject]]:
         """Start, run cells until one breaks the server, end; returns what is left to run."""
-        subject = self._start_subject(starts)
-        with Servers(self._run, self._contender, folder) as servers:
-            self._say(f"{self._contender.name}: starting {self._run.engine}")
-            began = time.monotonic()
-            reason = servers.begin()
-            start_id = self._keep_start(servers, subject, reason, time.monotonic() - began)
-            reason = reason or self._arm_is_kept(servers, subject, start_id)
+        number = {"repeat": self._repeat, "start": starts}
+        with Start(self._study, self._run, self._contender, number, folder, self._say) as start:
+            reason = start.begin()
             if reason is not None:
-                self._give_up(left, reason, start_id)
+                self._give_up(left, reason, start.id)
                 return []
-            self._ask_fixed_prompt(servers, subject, start_id)
+            start.ask_fixed_prompt(self._outputs)
             self._watch.rest()
             while left:
                 cell, cell_name = left[0]
                 left = left[1:]
-                if self._run_one(servers, cell, cell_name, start_id) is not None:
+                if self._run_one(start, cell, cell_name) is not None:
                     break
         return left
-
-    def _start_subject(self, starts: int) -> Subject:
-        return {
-            "engine": self._run.engine,
-            "model": self._run.model,
-            "contender": self._contender.name,
-            "repeat": self._repeat,
-            "start": starts,
-        }
-
-    def _keep_start(
-        self, servers: Servers, subject: Subject, reason: Reason | None, duration_s: float
-    ) -> str:
-        blobs = self._log_blobs(servers)
-        launches = servers.launches()
-        first = launches[0] if launches else None
-        return self._study.append(
-            Record(
-                kind="serve.start",
-                subject=subject,
-                outcome=Measured(
-                    values={"ready_s": duration_s, "replicas": len(servers.target().urls)}
-                )
-                if reason is None
-                else Failed(reason=reason, log=blobs[0] if blobs else None),
-                method="linkbound.serve.process",
-                command=first.argv if first else (),
-                environment=first.told_environment() if first else {},
-                started=datetime.now(UTC).isoformat(timespec="seconds"),
-                duration_s=duration_s,
-                blobs=blobs,
-                machine=self._run.machine,
-            )
-        )
-
-    def _arm_is_kept(self, servers: Servers, subject: Subject, start_id: str) -> Reason | None:
-        """Channels and own kernels are set up by now: a run on another path is no number."""
-        if self._contender.arm is None:
-            return None
-        found = [parse_trace_log(data, name) for name, data in servers.logs().items()]
-        verdict = judge(
-            [log for one in found for log in one.nccl],
-            [log for one in found for log in one.engines],
-        )
-        parents = (start_id,)
-        self._study.append(trace_record(subject, verdict, parents, self._log_blobs(servers)))
-        self._keep_findings(subject, verdict.findings, parents)
-        return self._broken_arm(verdict)
-
-    def _broken_arm(self, verdict: PathVerdict) -> Reason | None:
-        if not breaks_arm(self._contender.arm, verdict.answer):
-            return None
-        text = f"Arm {self._contender.arm} runs {verdict.answer}: {verdict.why}"
-        return Reason(code="arm-not-kept", text=text)
-
-    def _keep_findings(
-        self, subject: Subject, findings: Sequence[Finding], parents: tuple[str, ...]
-    ) -> None:
-        """Each once in a turn: the logs say the same after every cell."""
-        for finding in findings:
-            if finding.seen not in self._found:
-                self._found.add(finding.seen)
-                self._study.append(finding_record(subject, finding, parents))
-                self._say(f"{finding.severity}: {finding.seen}")
 
     def _give_up(self, left: Sequence[tuple[Cell, Subject]], reason: Reason, start_id: str) -> None:
         self._say(f"{self._contender.name}: {reason.code}, {reason.text}")
@@ -220,25 +137,12 @@ class _Turn:
                 )
             )
 
-    def _ask_fixed_prompt(self, servers: Servers, subject: Subject, start_id: str) -> None:
-        output = probe_output(servers.target(), self._contender.name)
-        output_id = self._study.append(output_record(subject, output, (start_id,)))
-        if isinstance(output, Reason):
-            self._say(f"{self._contender.name}: fixed prompt, {output.text}")
-            return
-        first, first_id = self._outputs.setdefault("first", (output, output_id))
-        finding = compare_outputs(first, output)
-        if finding is not None:
-            self._study.append(finding_record(subject, finding, (first_id, output_id)))
-            self._say(f"{finding.severity}: {finding.seen}")
-
-    def _run_one(
-        self, servers: Servers, cell: Cell, subject: Subject, start_id: str
-    ) -> Reason | None:
+    def _run_one(self, start: Start, cell: Cell, subject: Subject) -> Reason | None:
         """One cell to its record; what became of the server, if anything did."""
         self._say(f"{self._contender.name}, {cell.name}: {cell.requests} requests")
         started = datetime.now(UTC).isoformat(timespec="seconds")
         began = time.monotonic()
+        servers = start.servers
         self._watch.begin()
         requests = run_cell(servers.target(), cell)
         duration_s = time.monotonic() - began
@@ -246,12 +150,12 @@ class _Turn:
         trouble = servers.trouble()
         counted = any(not one.warm_up for one in requests)
         summary = summarise(requests, self._run.slo) if counted else None
-        refusal = trouble or self._broken_arm(seen.verdict)
+        refusal = trouble or start.broken_arm(seen.verdict)
         refusal = refusal or (was_client_bound(summary, self._limit) if summary else None)
         blobs: tuple[str, ...] = (self._study.add_blob(request_lines(requests)),)
         log = None
         if refusal is not None or summary is None or summary.failed:
-            logs = self._log_blobs(servers)
+            logs = start.log_blobs()
             log, blobs = (logs[0] if logs else None), (*blobs, *logs)
         outcome = (
             Failed(reason=trouble, log=log)
@@ -264,13 +168,13 @@ class _Turn:
                 outcome,
                 requests=requests,
                 blobs=blobs,
-                parents=(start_id, self._client_id),
+                parents=(start.id, self._client_id),
                 machine=self._run.machine,
                 duration_s=duration_s,
                 started=started,
             )
         )
-        self._keep_traffic(subject, seen, (load_id, start_id))
+        start.keep_traffic(subject, seen, (load_id, start.id))
         match outcome:
             case Failed(reason=reason):
                 self._say(f"{self._contender.name}, {cell.name}: {reason.code}, {reason.text}")
@@ -283,18 +187,3 @@ class _Turn:
             text = f"Nothing is known of the steps that {self._run.engine} makes."
             return Reason(code="rules-unknown", text=text)
         return moved_by_requests(requests, rules.max_batched_tokens, self._run.sequences)
-
-    def _keep_traffic(self, subject: Subject, seen: Seen, parents: tuple[str, ...]) -> None:
-        """What the counters saw of a cell; where nothing was to cross and none answers, nothing.
-
-        A server that somebody else started may be on any host.
-        """
-        if not ENGINES[self._run.engine].starts:
-            return
-        if seen.traffic.moved or self._contender.arm is not None:
-            self._study.append(traffic_record(subject, seen, parents, self._run.machine))
-            self._keep_findings(subject, seen.findings, parents)
-
-    def _log_blobs(self, servers: Servers) -> tuple[str, ...]:
-        logs = [data for data in servers.logs().values() if data]
-        return tuple(dict.fromkeys(self._study.add_blob(data) for data in logs))

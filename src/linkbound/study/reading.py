@@ -148,6 +148,7 @@ def read_runs(study: Study, machine: str) -> tuple[tuple[Record, EngineRun], ...
     return tuple(
         (record, convert(record, "run", EngineRun))
         for record in study.find("serve.run", machine=machine)
+        if isinstance(record.outcome, Measured)
     )
 
 

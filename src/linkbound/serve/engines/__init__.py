@@ -9,6 +9,7 @@ from linkbound.serve.engines import (
     tensorrt_llm,
     transformers,
     vllm,
+    vllm_offline,
 )
 from linkbound.serve.engines.types import Engine
 
@@ -19,6 +20,7 @@ ENGINES: Mapping[str, Engine] = {
         llama_cpp.ENGINE,
         llama_cpp.IN_PYTHON,
         vllm.ENGINE,
+        vllm_offline.ENGINE,
         sglang.ENGINE,
         transformers.ENGINE,
         tensorrt_llm.ENGINE,

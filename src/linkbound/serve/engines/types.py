@@ -31,6 +31,10 @@ class ServerPlan(Value, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()
     """Flags of the user, last on the command line."""
     allow_multicast: bool = False
+    shard_of: Split | None = None
+    """Run the shard that one rank of this split holds, on one GPU (a twin)."""
+    cache_bytes: int | None = None
+    """Of the cache on each GPU; None: the engine takes what is free."""
 
 
 class ArmSwitch(Value, frozen=True, kw_only=True):
@@ -80,6 +84,10 @@ class Engine(Value, frozen=True, kw_only=True):
     """How death and a hang are seen."""
     metrics: str | None
     """Path of its counters; None: it has none."""
+    takes_batches: bool = False
+    """It is given whole batches and answers with times, not requests and tokens."""
+    times_reduce: bool = False
+    """Its own all-reduce can be timed by itself."""
     chat: bool = False
     """It takes no token ids: asked by chat, with words; the prompt's length is what it counts."""
     extra: Mapping[str, Any] = {}

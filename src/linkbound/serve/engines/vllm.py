@@ -3,6 +3,7 @@
 import json
 
 from linkbound.links.types import Arm
+from linkbound.serve.engines.model_files import model_files
 from linkbound.serve.engines.switches import DECIDED, arm_environment, refuse, switch_for
 from linkbound.serve.engines.types import ArmSwitch, Engine, Flag, Proof, ServerPlan
 from linkbound.serve.process import Launch
@@ -10,33 +11,35 @@ from linkbound.serve.types import SchedulerRules
 
 MAX_BATCHED_TOKENS = 8192
 # The fused all-reduce of FlashInfer is a pass of the compiler, not a communicator.
-_NO_FUSION = json.dumps({"pass_config": {"fuse_allreduce_rms": False}})
-_NCCL_ONLY = ("--disable-custom-all-reduce", "--compilation-config", _NO_FUSION)
-_NO_OWN = {
+PASSES = {"pass_config": {"fuse_allreduce_rms": False}}
+_NO_FUSION = ("--compilation-config", json.dumps(PASSES))
+_NCCL_ONLY = ("--disable-custom-all-reduce", *_NO_FUSION)
+_NO_MULTICAST = {
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
     "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
     "VLLM_USE_NCCL_SYMM_MEM": "0",
 }
-_OWN = (
-    "custom all-reduce (CUDA IPC)",
+_OTHERS = (
     "torch symmetric memory",
-    "FlashInfer's fused all-reduce",
+    "FlashInfer's all-reduce, and the one fused with the norm",
     "NCCL symmetric memory",
 )
+_OWN = ("custom all-reduce (CUDA IPC)", *_OTHERS)
 ARMS = {
     Arm.P2P: ArmSwitch(
-        environment={"VLLM_SKIP_P2P_CHECK": "0", "VLLM_ALLREDUCE_USE_SYMM_MEM": "0"},
-        switches_off=("torch symmetric memory: it would use NVLink multicast",),
+        environment={"VLLM_SKIP_P2P_CHECK": "0", **_NO_MULTICAST},
+        flags=_NO_FUSION,
+        switches_off=tuple(f"{one}: it may use NVLink multicast" for one in _OTHERS),
         cannot=("which all-reduce a call takes is vLLM's choice by size",),
     ),
-    Arm.NCCL: ArmSwitch(environment=_NO_OWN, flags=_NCCL_ONLY, switches_off=_OWN),
+    Arm.NCCL: ArmSwitch(environment=_NO_MULTICAST, flags=_NCCL_ONLY, switches_off=_OWN),
     Arm.STAGED: ArmSwitch(
-        environment=_NO_OWN,
+        environment=_NO_MULTICAST,
         flags=_NCCL_ONLY,
         switches_off=(*_OWN, "NCCL's peer-to-peer transport"),
     ),
     Arm.NET: ArmSwitch(
-        environment=_NO_OWN,
+        environment=_NO_MULTICAST,
         flags=_NCCL_ONLY,
         switches_off=(*_OWN, "NCCL's peer-to-peer transport", "NCCL's shared memory"),
     ),
@@ -45,18 +48,13 @@ ARMS = {
 
 def launch(plan: ServerPlan) -> Launch:
     """The command and environment of one replica."""
-    refuse(plan, "vLLM", experts=True)
     switch = switch_for("vLLM", ARMS, plan)
+    model = model_files(plan)
     split = plan.split
-    environment = {"VLLM_NO_USAGE_STATS": "1", **arm_environment(plan, switch)}
-    if split.stage_layers is not None:
-        environment["VLLM_PP_LAYER_PARTITION"] = ",".join(map(str, split.stage_layers))
-    if plan.dummy_weights:
-        environment["HF_HUB_OFFLINE"] = "1"
     dummy = ("--load-format", "dummy", "--skip-tokenizer-init") if plan.dummy_weights else ()
     return Launch(
         argv=(
-            *(plan.program or "vllm", "serve", plan.model),
+            *(plan.program or "vllm", "serve", model.folder, "--served-model-name", plan.model),
             *("--host", "127.0.0.1", "--port", str(plan.port)),
             *("--tensor-parallel-size", str(split.tp)),
             *("--pipeline-parallel-size", str(split.pp)),
@@ -69,9 +67,27 @@ def launch(plan: ServerPlan) -> Launch:
             *switch.flags,
             *plan.extra,
         ),
-        environment=environment,
+        environment=environment(plan, switch),
         drop=DECIDED,
+        files=model.files,
     )
+
+
+def environment(plan: ServerPlan, switch: ArmSwitch) -> dict[str, str]:
+    """What vLLM is told by variables, as a server or without one. Raises UsageError."""
+    refuse(plan, "vLLM", experts=True)
+    told = {
+        "VLLM_NO_USAGE_STATS": "1",
+        # On by default, and then an engine without FlashInfer ends while it starts. What is asked
+        # here has temperature 0: the sampler's own way does not matter.
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
+        **arm_environment(plan, switch),
+    }
+    if plan.split.stage_layers is not None:
+        told["VLLM_PP_LAYER_PARTITION"] = ",".join(map(str, plan.split.stage_layers))
+    if plan.dummy_weights:
+        told["HF_HUB_OFFLINE"] = "1"
+    return told
 
 
 ENGINE = Engine(
@@ -83,11 +99,12 @@ ENGINE = Engine(
     ready="/health answers 200; the port opens only after the model is loaded, 80 to 95 s for 8B",
     death="/health answers 503 when the engine core is dead; a hang leaves requests unanswered",
     metrics="/metrics",
-    # Without a tokeniser (dummy weights) the text of every event is empty; ids never are.
-    extra={"ignore_eos": True, "return_token_ids": True},
+    # Without a tokeniser (dummy weights) the text of every event is empty; ids never are. And
+    # log-probabilities are refused (HTTP 400) unless tokens are named by their ids.
+    extra={"ignore_eos": True, "return_token_ids": True, "return_tokens_as_token_ids": True},
     fixed_length=True,
-    dummy_weights="a folder with config.json alone: --load-format dummy --skip-tokenizer-init "
-    "(vocabulary of at least 10,000)",
+    dummy_weights="a bundled name, a config.json, or a folder with it alone: --load-format dummy "
+    "--skip-tokenizer-init",
     arms=ARMS,
     splits="tp, pp (stages of stated layers), ep = tp; replicas as servers behind a balancer",
     flags=(
@@ -98,8 +115,8 @@ ENGINE = Engine(
         ),
         Flag(
             name="VLLM_ALLREDUCE_USE_FLASHINFER",
-            versions="from 0.33",
-            meaning="before, the pass fuse_allreduce_rms alone decides: both are set",
+            versions="in 0.24; default 0",
+            meaning="FlashInfer's all-reduce; its fused pass is fuse_allreduce_rms: both are set",
         ),
         Flag(
             name="VLLM_SKIP_P2P_CHECK",
