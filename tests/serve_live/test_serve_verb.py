@@ -138,6 +138,12 @@ def test_without_aiohttp_only_the_load_is_missing():
     assert "pip install 'linkbound[serve]'" in result.stdout
 
 
+def test_a_server_has_room_for_the_fixed_prompt():
+    short = ("m", "--rate", "1", "--prompt", "8", "--output", "2", "--dry-run")
+    # 64 tokens and 48 more, with the margin of 64.
+    assert "--max-model-len 176" in run_verb(*short).stdout
+
+
 def test_docs_name_every_flag_and_engine():
     text = (DOCS / "serve.md").read_text(encoding="utf-8")
     for verb in (command, trace.command):

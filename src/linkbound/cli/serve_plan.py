@@ -68,6 +68,7 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
 
 def _cells(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
     """What a server is loaded with."""
+    from linkbound.serve import output_probe
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.plan import parse_slo, plan_cells
 
@@ -75,6 +76,7 @@ def _cells(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
     words = _load_words(asked)
     lengths = [(entry.prompt_tokens, entry.output_tokens) for entry in words.trace]
     lengths.append((words.prompt_tokens, words.output_tokens))
+    lengths.append((output_probe.PROMPT_TOKENS, output_probe.OUTPUT_TOKENS))
     return ServeRun(
         engine=engine.name,
         model=model,
