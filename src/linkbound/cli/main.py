@@ -26,6 +26,7 @@ VERBS = {
     "calibrate": ("linkbound.cli.calibrate", "Constants of an engine from a short run of it."),
     "verdict": ("linkbound.cli.verdict", "Keep, reject or undecided, from a study."),
     "report": ("linkbound.cli.report", "Render a study as text, JSON or one HTML page."),
+    "export": ("linkbound.cli.export", "A study's figures as CSV, Prometheus text, and more."),
     "show": ("linkbound.cli.show", "Show the records of a study."),
     "compare": ("linkbound.cli.compare", "Compare two studies."),
     "check": ("linkbound.cli.check", "Verify a study: ids, chain, parents."),
