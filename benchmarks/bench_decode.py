@@ -217,6 +217,7 @@ def _changed(changes: dict[str, Any]) -> Iterator[None]:
 def _step_times(network: Network, job: Job) -> tuple[list[float], torch.Tensor]:
     torch.manual_seed(0)
     step = Step(network, job, job.points[0], STEPS + 2)
+    step.capture()
     step.reset()
     step.run()
     torch.cuda.synchronize()

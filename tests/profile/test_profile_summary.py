@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from profile_results import DECODE, SIZE, job, result
 
 from linkbound.evidence import Failed, Finding, Level, Measured, Severity, Study
-from linkbound.links.types import Arm, Operation
+from linkbound.links.types import Arm, Launch, Operation
 from linkbound.profile.cells import HEADER, cells, notes
 from linkbound.profile.effects import effects
 from linkbound.profile.records import append_result, append_rows, document_of, row_key
@@ -82,6 +83,17 @@ def test_a_split_slower_than_one_gpu_is_named() -> None:
     assert said[-1].startswith("arm-contradicted: The log shows another path.")
 
 
+def test_a_step_that_the_host_launches_call_by_call_is_named() -> None:
+    first, second = result(job("one"), [[0.008]]), result(job("one"), [[0.009]])
+    (rank,) = second.ranks
+    rank = replace(rank, launch=Launch.EAGER, eager_because="its capture failed: out of memory")
+    found = rows([first, replace(second, ranks=(rank,))])
+    assert (
+        "one GPU, decode 4 after 16, is launched call by call by the host: its capture failed: "
+        "out of memory." in notes(found, (), ())
+    )
+
+
 def test_cells_follow_the_header() -> None:
     single, split = rows(_two_repeats())
     assert len(cells(single)) == len(cells(split)) == len(HEADER)
@@ -93,8 +105,6 @@ def test_cells_follow_the_header() -> None:
 
 def test_a_point_that_one_rank_lacks_has_no_row() -> None:
     whole = result(job("tp2", Arm.P2P), [[0.01], [0.01]])
-    from msgspec.structs import replace
-
     assert rows([replace(whole, ranks=whole.ranks[:1])]) == ()
 
 
@@ -120,8 +130,6 @@ def test_records_lead_from_parts_to_runs(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_is_failed_with_the_reason(tmp_path: Path) -> None:
-    from msgspec.structs import replace
-
     wrong = result(job("tp2", Arm.P2P), [[0.01], [0.01]], (WRONG,))
     died = replace(WRONG, code="profile-rank-died", seen="tp2 ended with SIGKILL.")
     none = replace(wrong, ranks=(), findings=(died,))

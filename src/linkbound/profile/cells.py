@@ -115,6 +115,8 @@ def notes(
 
 def _row_notes(row: Row) -> Iterator[str]:
     words = row_words(row)
+    if row.eager_because is not None:
+        yield f"{words}, is launched call by call by the host: {row.eager_because}."
     if row.drift is not None and abs(row.drift) > DRIFT_SHOWN:
         yield f"{words}, drifted by {row.drift:+.1%} from the first repeat to the last."
     if row.alone is None and row.issued_bytes != row.crossing_bytes:

@@ -14,10 +14,10 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from linkbound.links.types import Launch
 from linkbound.profile.kineto import parse_kineto
 from linkbound.profile.network import Network
 from linkbound.profile.repeat import repeated
+from linkbound.profile.spent import Spent
 from linkbound.profile.steps import Step
 from linkbound.profile.types import Device, Job, Point, RankPoint, Timeline, chunks_of
 from linkbound.splits.types import Phase
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from linkbound.links.traffic import Traffic
 
 LEAST_PREFILLS = 2
-PREFILL_SHARE = 4
+PREFILL_SHARE = 5
+PREFILLS_TRACED = 2
 CALLS_REPEATS = 5
 REST_S = 0.5
 """Of idle traffic, once a child."""
@@ -45,15 +46,15 @@ def _counts(job: Job, point: Point, chunks: int) -> _Counts:
     if point.phase is Phase.DECODE:
         return _Counts(job.steps, job.traced_steps, job.steps)
     plain = max(LEAST_PREFILLS, job.steps // PREFILL_SHARE // chunks)
-    traced = max(1, job.traced_steps // chunks) if job.traced_steps else 0
+    traced = max(1, min(job.traced_steps, PREFILLS_TRACED) // chunks) if job.traced_steps else 0
     return _Counts(plain, traced, 1)
 
 
 class Measurement:
     """Times points of a job on one rank."""
 
-    def __init__(self, network: Network, job: Job) -> None:
-        self._network, self._job = network, job
+    def __init__(self, network: Network, job: Job, spent: Spent) -> None:
+        self._network, self._job, self._spent = network, job, spent
         self.rank = network.held.rank.number
         self._on_device = job.device is Device.CUDA
         self._metered = self._on_device and job.traced_steps > 0 and dist.is_initialized()
@@ -63,23 +64,37 @@ class Measurement:
         """Everything this rank says of `point`; `trace` is where the profiler may write."""
         job, chunks = self._job, chunks_of(point, self._job.chunk_tokens)
         counts = _counts(job, point, chunks)
+        spent = self._spent
         step = Step(self._network, job, point, max(counts.plain, counts.traced + 2))
+        spent.part("warm-up")
+        step.capture()
+        spent.part("capture")
         # On both sides of the traced steps: clocks that fall under load fall for all alike.
         warm = chunks == 1
         times_s = self._plain(step, counts.plain - counts.plain // 2, warm=warm)
+        spent.part("plain")
         timeline = None
         if counts.traced:
             timeline = self._instrumented(step, counts.traced, trace, warm=warm)
+            spent.part("trace read")
         times_s += self._plain(step, counts.plain // 2, warm=warm)
+        spent.part("plain again")
+        # Of several chunks they are the calls of one, several times.
+        alone = min(CALLS_REPEATS, counts.plain) if counts.traced and chunks == 1 else 0
+        calls_s = self._calls_alone(step, alone) if alone else ()
+        spent.part("calls alone")
+        traffic = self._traffic(step, counts.counted) if self._metered else None
+        spent.part("counted")
         return RankPoint(
             rank=self.rank,
             point=point,
             launch=step.launch,
+            eager_because=step.eager_because,
             times_s=tuple(times_s),
             calls=step.calls,
-            calls_s=self._calls_alone(step) if counts.traced else (),
+            calls_s=calls_s,
             timeline=timeline,
-            traffic=self._traffic(step, counts.counted) if self._metered else None,
+            traffic=traffic,
             traffic_steps=counts.counted,
             memory_bytes=torch.cuda.max_memory_allocated() if self._on_device else None,
         )
@@ -113,6 +128,7 @@ class Measurement:
         """
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities) as profiler:
+            self._spent.part("profiler's start")
             if warm:
                 with torch.profiler.record_function("warm-up"):
                     step.run()
@@ -120,13 +136,14 @@ class Measurement:
                 with torch.profiler.record_function(f"linkbound step {index}"):
                     step.run()
             with torch.profiler.record_function(f"linkbound step {count}"):
-                step.run() if step.launch is Launch.GRAPH else step.reset()
+                step.run() if step.point.phase is Phase.DECODE else step.reset()
             torch.cuda.synchronize()
+        self._spent.part("traced")
         profiler.export_chrome_trace(str(path))
         (timeline,) = parse_kineto(path.read_bytes(), path.name, self.rank)
         return msgspec.structs.replace(timeline, steps=timeline.steps[:count])
 
-    def _calls_alone(self, step: Step) -> tuple[float, ...]:
+    def _calls_alone(self, step: Step, count: int) -> tuple[float, ...]:
         """Seconds of a step's calls, launched as the step launches them; empty without any."""
         run = repeated(self._network.exchange, step.calls, step.launch)
         if run is None:
@@ -134,7 +151,7 @@ class Measurement:
         run()
         self._together()
         times = _times_on_device if self._on_device else _times
-        return tuple(times(run, CALLS_REPEATS))
+        return tuple(times(run, count))
 
     def _open_meter(self) -> "TrafficMeter | None":
         """Rank 0 reads the ports of all GPUs; its baseline is taken while every rank rests."""

@@ -20,6 +20,8 @@ from linkbound.splits.weights import padded_vocabulary
 
 States = tuple[torch.Tensor, torch.Tensor]
 """What crosses a stage's boundary: the output of its last block, and the sum before it."""
+Part = tuple[Piece, torch.Tensor]
+"""What goes through the stages together, and its tokens (sequence x token)."""
 
 
 class DecoderLayer:
@@ -77,39 +79,48 @@ class Network:
         self, prompts: torch.Tensor, context: int, chunk_tokens: int, micro_batches: int
     ) -> None:
         """Run prompts (sequence x token) through after `context` tokens; samples one token."""
+        for part in self.prefill_parts(prompts, context, chunk_tokens, micro_batches):
+            self.through(*part)
+        self.advance(prompts.shape[1])
+
+    def prefill_parts(
+        self, prompts: torch.Tensor, context: int, chunk_tokens: int, micro_batches: int
+    ) -> list[Part]:
+        """The chunks of prompts, each in its micro-batches, one after another through the stages.
+
+        Short prompts share a chunk; of a longer one each chunk comes after those before it.
+        """
         sequences, length = prompts.shape
         together = max(1, chunk_tokens // length)
+        found = []
         for first in range(0, sequences, together):
             last = min(first + together, sequences)
             for start in range(0, length, chunk_tokens):
                 new = prompts[first:last, start : start + chunk_tokens]
-                self.chunk(new, first, last, context + start, micro_batches)
-        self.starts += length
-        self.return_sampled()
-
-    def chunk(
-        self, tokens: torch.Tensor, first: int, last: int, context: int, micro_batches: int
-    ) -> None:
-        """One prefill step: new tokens of sequences `first` to `last` after `context` others."""
-        # The tokens before this chunk are in the cache; the kernels read that from the device.
-        starts = torch.full_like(self.starts, context)
-        for low, high in even_pieces(last - first, micro_batches):
-            piece = Piece(first + low, first + high, tokens.shape[1], context, starts)
-            self.through(piece, tokens[low:high])
+                # Tokens before this chunk are in the cache: kernels read that from the device.
+                starts = torch.full_like(self.starts, context + start)
+                for low, high in even_pieces(last - first, micro_batches):
+                    piece = Piece(first + low, first + high, new.shape[1], context + start, starts)
+                    found.append((piece, new[low:high]))
+        return found
 
     def decode(self, micro_batches: int) -> None:
         """One token of every sequence."""
-        for piece in self.decode_pieces(micro_batches):
-            self.through(piece, self.tokens[piece.first : piece.last])
-        self.starts += 1
-        self.return_sampled()
+        for part in self.decode_parts(micro_batches):
+            self.through(*part)
+        self.advance(1)
 
-    def decode_pieces(self, micro_batches: int) -> list[Piece]:
-        """The pieces of a decode step, one after another through the stages."""
+    def decode_parts(self, micro_batches: int) -> list[Part]:
+        """The micro-batches of a decode step, one after another through the stages."""
         return [
-            Piece(low, high, 1, None, self.starts)
+            (Piece(low, high, 1, None, self.starts), self.tokens[low:high])
             for low, high in even_pieces(len(self.starts), micro_batches)
         ]
+
+    def advance(self, new: int) -> None:
+        """Every sequence is `new` tokens longer, and the first stage learns what was sampled."""
+        self.starts += new
+        self.return_sampled()
 
     def return_sampled(self) -> None:
         """The first stage learns what the last one sampled."""

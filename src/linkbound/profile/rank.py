@@ -5,7 +5,6 @@ before an end of any kind stay. Where the process spent its time is told to stde
 """
 
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import torch.distributed as dist
 from linkbound.profile.build import build
 from linkbound.profile.launch import OUT_OF_MEMORY
 from linkbound.profile.measure import Measurement
+from linkbound.profile.spent import Spent
 from linkbound.profile.transport import Alone, ProcessGroups, Transport
 from linkbound.profile.types import Device, Job
 
@@ -29,33 +29,21 @@ def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(job_path.read_bytes(), type=Job)
     try:
         with torch.inference_mode():
-            _run(job, folder, number, _Spent(number, float(arguments[3])))
+            _run(job, folder, number, Spent(number, float(arguments[3])))
     except torch.OutOfMemoryError as error:
         sys.stderr.write(f"rank {number}: {str(error).splitlines()[0]}\n")
         return OUT_OF_MEMORY
     return 0
 
 
-class _Spent:
-    """Tells where the time goes: `since_s` is time.monotonic() of the leader at the start."""
-
-    def __init__(self, number: int, since_s: float) -> None:
-        self._number, self._last_s = number, since_s
-
-    def on(self, what: str) -> None:
-        now_s = time.monotonic()
-        sys.stderr.write(f"rank {self._number}: {now_s - self._last_s:.1f} s {what}\n")
-        self._last_s = now_s
-
-
-def _run(job: Job, folder: Path, number: int, spent: _Spent) -> None:
+def _run(job: Job, folder: Path, number: int, spent: Spent) -> None:
     spent.on("start, imports")
     transport = _meet(job, folder, number)
     spent.on("meeting")
     place = number if job.alone is None else job.alone
     network, _, parameters = build(job, place, transport)
     spent.on("weights")
-    measurement = Measurement(network, job)
+    measurement = Measurement(network, job, spent)
     with (folder / f"rank{number}.jsonl").open("ab") as lines:
         for index, point in enumerate(job.points):
             found = measurement.of(point, folder / f"trace{number}.{index}.json")

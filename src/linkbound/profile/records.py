@@ -27,7 +27,7 @@ from linkbound.profile.types import Job, Point, RankPoint
 from linkbound.splits.types import Split
 
 METHOD = "linkbound reference runtime"
-METHOD_VERSION = 2
+METHOD_VERSION = 3
 CONTRADICTED = frozenset({"arm-contradicted", "counters-contradict-arm"})
 """Findings after which a time is not of the arm that it was asked for."""
 
@@ -92,6 +92,7 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
     return Measured(
         values={
             "launch": ranks[0].launch.value,
+            "eager_because": ranks[0].eager_because,
             "path": result.path,
             "calls": msgspec.to_builtins(ranks[0].calls),
             "calls_s": [one.calls_s for one in ranks],

@@ -1,22 +1,31 @@
-"""One step of one rank as it is timed: captured in a CUDA graph where it can be, else eager (P1).
+"""One step of one rank as it is timed: its stages from CUDA graphs, else call by call (P1).
 
 Boundaries between pipeline stages stay outside of the graphs, as engines have it; nothing in a
 step waits for the host but an all-to-all of tokens, whose sizes the host must know.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 
 from linkbound.links.types import Launch
-from linkbound.profile.attention import Piece
 from linkbound.profile.build import prompts
-from linkbound.profile.network import Network, States
-from linkbound.profile.types import Call, Device, Job, Point, chunks_of
+from linkbound.profile.network import Network, Part, States
+from linkbound.profile.types import Call, Device, Job, Point
 from linkbound.splits.types import Dispatch, Phase
 
-WARM_UPS = 3
+DECODE_WARM_UPS = 3
 """Steps before anything is timed or captured: compiles kernels, opens NCCL's channels."""
+ASKS_HOST = "the host must read how many tokens an all-to-all sends"
+
+
+class Captured(NamedTuple):
+    """A stage of one part, to be launched again, and what it leaves for the next stage."""
+
+    replay: Callable[[], None]
+    out: States | None
 
 
 class Step:
@@ -24,74 +33,115 @@ class Step:
 
     def __init__(self, network: Network, job: Job, point: Point, extra: int) -> None:
         """Make room for `extra` decode steps after the point's context, and warm up."""
-        self._network, self._job, self._point = network, job, point
-        room = point.tokens if point.phase is Phase.PREFILL else extra + WARM_UPS + 2
+        self._network, self._job, self.point = network, job, point
+        prefill = point.phase is Phase.PREFILL
+        room = point.tokens if prefill else extra + DECODE_WARM_UPS + 2
         network.allocate(point.batch, point.context + room)
         self._tokens = prompts(job, point, network.device)
-        self.launch = Launch.EAGER
-        self.run: Callable[[], None] = self._eager
-        self.calls = self._warm_up()
-        captured = point.phase is Phase.DECODE and job.device is Device.CUDA
-        if captured and not self._asks_host():
-            self.run = _captured(network, job)
-            self.launch = Launch.GRAPH
+        self._parts = (
+            network.prefill_parts(self._tokens, point.context, job.chunk_tokens, job.micro_batches)
+            if prefill
+            else network.decode_parts(job.micro_batches)
+        )
+        self._stages: list[Captured] = []
+        self.eager_because: str | None = None
+        self.calls = self._warm_up(1 if prefill else DECODE_WARM_UPS)
+
+    @property
+    def launch(self) -> Launch:
+        """How the host launches the step."""
+        return Launch.GRAPH if self._stages else Launch.EAGER
 
     def reset(self) -> None:
         """Back to the point's context."""
-        self._network.starts.fill_(self._point.context)
+        self._network.starts.fill_(self.point.context)
         self._network.tokens.copy_(self._tokens[:, :1])
 
-    def _eager(self) -> None:
-        if self._point.phase is Phase.DECODE:
-            self._network.decode(self._job.micro_batches)
+    def run(self) -> None:
+        """Once: decode steps go on from each other, a prefill begins anew."""
+        network = self._network
+        if self.point.phase is Phase.PREFILL:
+            network.starts.fill_(self.point.context)
+        if self._stages:
+            for (piece, _), stage in zip(self._parts, self._stages, strict=True):
+                network.receive(piece)
+                stage.replay()
+                network.send(stage.out)
         else:
-            self._network.starts.fill_(self._point.context)
-            self._network.prefill(
-                self._tokens, self._point.context, self._job.chunk_tokens, self._job.micro_batches
-            )
+            for part in self._parts:
+                network.through(*part)
+        network.advance(self.point.tokens)
 
-    def _warm_up(self) -> tuple[Call, ...]:
+    def capture(self) -> None:
+        """Put the stage of every part into a CUDA graph, on all ranks or on none.
+
+        Where that cannot be, `eager_because` says why.
+        """
+        if self._job.device is not Device.CUDA:
+            return
+        if self._job.split.ep > 1 and self._job.split.dispatch is Dispatch.ALL_TO_ALL:
+            self.eager_because = ASKS_HOST
+            return
+        stages, self.eager_because = _captured(self._network, self._parts)
+        if not _everywhere(self.eager_because is None):
+            stages = []
+            self.eager_because = self.eager_because or "another rank could not capture it"
+        self._stages = stages
+
+    def _warm_up(self, count: int) -> tuple[Call, ...]:
         ledger = self._network.exchange.ledger
         self.reset()
         with ledger.counting():
-            self._eager()
+            self.run()
         calls = ledger.calls
-        for _ in range(self._more_warm_ups()):
-            self._eager()
+        for _ in range(count - 1):
+            self.run()
         return calls
 
-    def _more_warm_ups(self) -> int:
-        if self._point.phase is Phase.DECODE:
-            return WARM_UPS - 1
-        # Of several chunks the first has warmed the kernels up for the others.
-        return 1 if chunks_of(self._point, self._job.chunk_tokens) == 1 else 0
 
-    def _asks_host(self) -> bool:
-        return self._job.split.ep > 1 and self._job.split.dispatch is Dispatch.ALL_TO_ALL
-
-
-def _captured(network: Network, job: Job) -> Callable[[], None]:
-    """A decode step whose stage, piece by piece, is replayed."""
-    pieces = network.decode_pieces(job.micro_batches)
-    stages = [_capture_stage(network, piece) for piece in pieces]
-
-    def run() -> None:
-        for piece, (graph, out) in zip(pieces, stages, strict=True):
-            network.receive(piece)
-            graph.replay()
-            network.send(out)
-        network.starts += 1
-        network.return_sampled()
-
-    return run
+def _captured(network: Network, parts: Sequence[Part]) -> tuple[list[Captured], str | None]:
+    """A graph for each part, or none and the reason: no memory left, a call that cannot be."""
+    stream = torch.cuda.current_stream()
+    stages: list[Captured] = []
+    pool = None
+    try:
+        for part in parts:
+            graph, out = _capture_stage(network, part, pool)
+            # They follow one another: what one has freed the next may use.
+            pool = graph.pool()
+            stages.append(Captured(graph.replay, out))
+    except RuntimeError as error:
+        # A capture that ends badly leaves its own stream the current one.
+        torch.cuda.set_stream(stream)
+        return [], f"its capture failed: {_first_words(error)}"
+    return stages, None
 
 
-def _capture_stage(network: Network, piece: Piece) -> tuple[torch.cuda.CUDAGraph, States | None]:
+def _first_words(error: BaseException) -> str:
+    """What went wrong first: ending a broken capture raises once more."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _capture_stage(
+    network: Network, part: Part, pool: tuple[int, int] | None
+) -> tuple[torch.cuda.CUDAGraph, States | None]:
+    """The stage of one part as a graph, and the states that it leaves."""
+    piece, tokens = part
     states = None if network.held.is_first else network.boundary(piece)
-    tokens = network.tokens[piece.first : piece.last]
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     # Thread-local: NCCL's watchdog thread may ask for events while this thread captures.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         out = network.stage(piece, tokens, states)
     return graph, out
+
+
+def _everywhere(done: bool) -> bool:
+    """Whether it is done on every rank."""
+    if not dist.is_initialized():
+        return done
+    flag = torch.tensor(int(done), device="cuda")
+    dist.all_reduce(flag, dist.ReduceOp.MIN)
+    return bool(flag.item())

@@ -42,6 +42,8 @@ class Row(Value, frozen=True, kw_only=True):
     """Of a control: one rank was slowed."""
     point: Point
     launch: str
+    eager_because: str | None
+    """Why the host launched it call by call, in any repeat; None of a graph, and on a CPU."""
     repeats: int
     """Children."""
     step_s: float
@@ -135,6 +137,9 @@ def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members
         delay=job.delay,
         point=point,
         launch=ranks[0].launch.value,
+        eager_because=next(
+            (one.eager_because for _, some in members for one in some if one.eager_because), None
+        ),
         repeats=len(repeats),
         step_s=step_s,
         low_s=min(medians),

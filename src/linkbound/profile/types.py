@@ -57,10 +57,10 @@ class Job(Value, frozen=True, kw_only=True):
     device: Device
     points: tuple[Point, ...]
     steps: int = 20
-    """Timed decode steps of a point; of a prefill a quarter as many chunks, at least two steps."""
+    """Timed decode steps of a point; of a prefill a fifth as many chunks, at least two steps."""
     traced_steps: int = 3
-    """Decode steps that are run once more under the instrument, and chunks of a prefill; at least
-    one step of each. 0 leaves out parts, counters and the calls alone."""
+    """Decode steps that are run once more under the instrument; of a prefill up to two chunks, at
+    least one step. 0 leaves out parts, counters and the calls alone."""
     chunk_tokens: int = CHUNK_TOKENS
     """Tokens of one prefill step: longer prompts come in chunks, short ones together."""
     micro_batches: int = 1
@@ -142,6 +142,8 @@ class RankPoint(Value, frozen=True, kw_only=True):
     rank: int
     point: Point
     launch: Launch
+    eager_because: str | None = None
+    """Why the host launches the step call by call; None of a graph, and on a CPU."""
     times_s: tuple[float, ...]
     """Every timed step."""
     calls: tuple[Call, ...]
