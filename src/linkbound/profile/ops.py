@@ -1,4 +1,4 @@
-"""The small operations of a layer, on a GPU by our kernels, elsewhere by plain torch (P1)."""
+"""The operations of a layer, on a GPU by our kernels, elsewhere by plain torch (P1)."""
 
 import torch
 import torch.nn.functional as functional
@@ -33,6 +33,12 @@ def add_rms_norm(
 
 def product(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """x · weightᵀ, written to `out` where one is given."""
+    if x.is_cuda:
+        from linkbound.profile import matvec
+
+        cut = matvec.cut_of(x)
+        if cut is not None:
+            return matvec.product(x, weight, cut, out)
     return functional.linear(x, weight) if out is None else torch.mm(x, weight.t(), out=out)
 
 
@@ -40,6 +46,12 @@ def norm_product(
     x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, weight: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """norm(x + residual) · weightᵀ, and that sum; a residual given may be overwritten."""
+    if x.is_cuda:
+        from linkbound.profile import matvec
+
+        cut = matvec.cut_of(x, normed=True)
+        if cut is not None:
+            return matvec.norm_product(x, residual, norm, weight, EPSILON, cut)
     normed, residual = add_rms_norm(x, residual, norm)
     return product(normed, weight), residual
 
@@ -48,6 +60,12 @@ def norm_gate(
     x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, gate_up: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """silu(gate) x up of norm(x + residual), and that sum; a residual given may be overwritten."""
+    if x.is_cuda:
+        from linkbound.profile import matvec
+
+        cut = matvec.cut_of(x, gated=True)
+        if cut is not None:
+            return matvec.norm_product(x, residual, norm, gate_up, EPSILON, cut, gated=True)
     both, residual = norm_product(x, residual, norm, gate_up)
     return silu_mul(both), residual
 
