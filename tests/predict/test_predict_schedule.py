@@ -110,7 +110,7 @@ def test_a_long_queue_is_a_short_list() -> None:
 
 def test_the_first_steps_know_only_what_has_come() -> None:
     assert VLLM.entered == (2, 14)
-    for split, ahead in ((Split(), 0), (Split(replicas=2), 0), (Split(tp=2), 2), (Split(pp=3), 3)):
+    for split, ahead in ((Split(), 0), (Split(replicas=2), 0), (Split(tp=2), 2), (Split(pp=3), 4)):
         assert steps_ahead(split, VLLM) == ahead
     assert [step.prompts for step in schedule(load(8, 1024, 1), VLLM, 2)] == [2, 6]
     steps = schedule(load(128, 128, 65), VLLM, 2)

@@ -5,6 +5,7 @@ None stands for a statistic that so few samples do not have.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from linkbound.values import Value
 
@@ -74,20 +75,25 @@ def quantile_interval(
     """
     if not 0 < q < 1 or not 0 < confidence < 1:
         raise ValueError(f"quantile {q} and confidence {confidence} must be between 0 and 1")
-    n = len(samples)
+    found = _interval_ranks(len(samples), q, confidence)
+    if found is None:
+        return None
+    low, high, coverage = found
+    ordered = sorted(samples)
+    return QuantileInterval(low=ordered[low - 1], high=ordered[high - 1], coverage=coverage)
+
+
+@lru_cache(maxsize=256)
+def _interval_ranks(n: int, q: float, confidence: float) -> tuple[int, int, float] | None:
+    """Ranks from 1 of the two samples, and how surely they hold the quantile between them."""
     tail = (1 - confidence) / 2
     below = _binomial_cumulative(n, q)
-    # Ranks from 1: low is the last with P(B < low) <= tail, high the first with P(B >= high).
+    # low is the last with P(B < low) <= tail, high the first with P(B >= high).
     low = sum(1 for probability in below if probability <= tail)
     high = 1 + sum(1 for probability in below if probability < 1 - tail)
     if low < 1 or high > n:
         return None
-    ordered = sorted(samples)
-    return QuantileInterval(
-        low=ordered[low - 1],
-        high=ordered[high - 1],
-        coverage=below[high - 1] - below[low - 1],
-    )
+    return low, high, below[high - 1] - below[low - 1]
 
 
 def _binomial_cumulative(n: int, q: float) -> list[float]:

@@ -65,7 +65,7 @@ def steps_ahead(split: Split, rules: SchedulerRules) -> int:
     launched, and by then the rest has come.
     """
     alone = split.tp * split.pp * split.ep == 1
-    return 0 if alone or rules.entered is None else max(rules.steps_ahead, split.pp)
+    return 0 if alone or rules.entered is None else rules.steps_ahead + split.pp - 1
 
 
 @lru_cache(maxsize=4096)

@@ -155,15 +155,18 @@ def summarise(requests: Iterable[Request], slo: Slo | None = None) -> LoadSummar
 
 def spread(samples: Sequence[float]) -> Spread:
     """p50, p90 and p99 of the samples, each only where a sample lies beyond it."""
+    # Sorted once: every statistic below needs the order.
+    samples = sorted(samples)
     return Spread(
         n=len(samples),
         percentiles=tuple(
-            _percentile(samples, share) for share in SHARES if _reaches(len(samples), share)
+            _percentile(samples, share) for share in SHARES if reaches(len(samples), share)
         ),
     )
 
 
-def _reaches(n: int, share: float) -> bool:
+def reaches(n: int, share: float) -> bool:
+    """Whether one of n samples lies beyond this share."""
     # 10 x (1 - 0.9) is a little less than 1 in floats.
     return round(n * (1 - share), 9) >= 1
 

@@ -10,8 +10,8 @@ VLLM = SchedulerRules(
     max_sequences=256,
     graph_sizes=(1, 2, 4, 8, 16, 32, 64, 128),
     direct_all_reduce_limit_bytes=8 * 1024 * 1024,
-    # Asynchronous scheduling, its default: max_concurrent_batches is 2, or the number of stages
-    # (vllm/config/vllm.py).
+    # Asynchronous scheduling and the second model runner, as the logs say: max_concurrent_batches
+    # is the number of stages and one more (vllm/config/vllm.py).
     steps_ahead=2,
     # A call's sequences come one by one from another process, and the first ones wake the
     # scheduler. The counts are from the recorded runs: docs/accuracy.md says from which rows.

@@ -1,0 +1,7 @@
+"""Requests over time on a plan's engines: queue, batch, steps, percentiles (P2, D5, E3)."""
+
+from linkbound.predict.simulate.fleet import Balance
+from linkbound.predict.simulate.outlook import simulate
+from linkbound.predict.simulate.types import Outcome, Outlook, Scenario, Simulation
+
+__all__ = ["Balance", "Outcome", "Outlook", "Scenario", "Simulation", "simulate"]
