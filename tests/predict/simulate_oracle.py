@@ -21,11 +21,16 @@ BLOCK = 4
 
 
 def rules(
-    budget: int = 8192, sequences: int = 256, *, ahead: int = 1, blocks: int | None = None
+    budget: int = 8192,
+    sequences: int = 256,
+    *,
+    ahead: int = 1,
+    blocks: int | None = None,
+    mixes: bool = True,
 ) -> tuple[SchedulerRules, Cache]:
     """Limits of an engine and its cache."""
     limits = msgspec.structs.replace(
-        VLLM, max_batched_tokens=budget, max_sequences=sequences, steps_ahead=ahead
+        VLLM, max_batched_tokens=budget, max_sequences=sequences, steps_ahead=ahead, mixes=mixes
     )
     return limits, Cache(blocks=blocks, block_tokens=BLOCK)
 
@@ -156,7 +161,7 @@ def by_token(
             victim.preempted += 1
             waiting.insert(0, victim)
             back = True
-        left = settings.max_batched_tokens - len(decoding)
+        left = settings.max_batched_tokens - (len(decoding) if settings.mixes else 0)
         chunks: list[tuple[int, int]] = []
         prompts: list[Life] = []
         taken = held()
@@ -178,6 +183,8 @@ def by_token(
                 left -= tokens
                 if not one.todo:
                     prompts.append(one)
+        if chunks and not settings.mixes:
+            decoding = []
         if not chunks and not decoding:
             if formed_s < clock_s:
                 formed_s = clock_s

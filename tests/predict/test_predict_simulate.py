@@ -36,6 +36,7 @@ REQUESTS = st.lists(
     st.integers(4, 40),
     st.sampled_from([1, 2]),
     st.one_of(st.none(), st.integers(14, 40)),
+    st.booleans(),
 )
 def test_runs_of_steps_are_the_steps_one_by_one(
     requests: list[tuple[int, int, int]],
@@ -43,9 +44,10 @@ def test_runs_of_steps_are_the_steps_one_by_one(
     budget: int,
     ahead: int,
     blocks: int | None,
+    mixes: bool,
 ) -> None:
     entries = sorted((at / 37, prompt, output) for at, prompt, output in requests)
-    limits = rules(max(budget, sequences), sequences, ahead=ahead, blocks=blocks)
+    limits = rules(max(budget, sequences), sequences, ahead=ahead, blocks=blocks, mixes=mixes)
     cell = trace(*entries)
     expected = by_token(cell, limits)
     one = engine(limits)
@@ -159,7 +161,10 @@ def test_what_every_load_conserves(
 
     engines = [
         engine(
-            rules(40, 6, ahead=2, blocks=blocks), prices, noise=normal(0.2, f"{at}"), stages=stages
+            rules(40, 6, ahead=2, blocks=blocks, mixes=at % 2 == 0),
+            prices,
+            noise=normal(0.2, f"{at}"),
+            stages=stages,
         )
         for at in range(replicas)
     ]

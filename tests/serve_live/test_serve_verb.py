@@ -80,7 +80,7 @@ def test_slo_words():
     [
         ((), "needs a MODEL"),
         (("m", "--engine", "nothing"), "no engine 'nothing'"),
-        (("m",), "given no load"),
+        (("m",), "No load was given"),
         (("m", "--rate", "fast"), "--rate 'fast'"),
         (("m", "--rate", "0"), "--rate '0'"),
         (("m", "--concurrency", "1.5"), "--concurrency '1.5'"),

@@ -24,6 +24,7 @@ VERBS = {
     "trace": ("linkbound.cli.trace", "Which path the data took, by independent witnesses."),
     "predict": ("linkbound.cli.predict", "Predict step times of splits, or score predictions."),
     "calibrate": ("linkbound.cli.calibrate", "Constants of an engine from a short run of it."),
+    "simulate": ("linkbound.cli.simulate", "Simulate requests over time on splits and replicas."),
     "verdict": ("linkbound.cli.verdict", "Keep, reject or undecided, from a study."),
     "report": ("linkbound.cli.report", "Render a study as text, JSON or one HTML page."),
     "export": ("linkbound.cli.export", "A study's figures as CSV, Prometheus text, and more."),

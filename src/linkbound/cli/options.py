@@ -1,6 +1,6 @@
 """Options that several verbs share, and their values (notes: commands)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,98 @@ keep_option: Decorator = click.option(
     type=click.Path(path_type=Path),
     help="Keep the answer, and what it rests on, in this study.",
 )
+
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+slo_option: Decorator = click.option(
+    "--slo", help="What a good request keeps: ttft=200ms,tpot=20ms,e2e=5s."
+)
+seed_option: Decorator = click.option(
+    "--seed",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0, 10**9),
+    help="Of arrivals and prompts.",
+)
+
+
+def _together(options: Sequence[Decorator]) -> Decorator:
+    """Several options as one decorator, in the order in which help shows them."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def contender_options(all_splits: str) -> Decorator:
+    """--split, --arm; `all_splits` says what is taken without --split."""
+    return _together(
+        (
+            click.option(
+                "--split",
+                "splits",
+                multiple=True,
+                help=f"one, tp2, pp2, x2; repeatable [{all_splits}].",
+            ),
+            click.option(
+                "--arm",
+                "arms",
+                multiple=True,
+                type=click.Choice(["p2p", "nccl", "staged", "net"]),
+                help="How GPUs of a split may talk; repeatable [p2p].",
+            ),
+        )
+    )
+
+
+arrival_options: Decorator = _together(
+    (
+        click.option(
+            "--rate", "rates", metavar="LIST", help="Requests a second, open loop: 1,4,16."
+        ),
+        click.option("--burstiness", type=_POSITIVE, help="Gamma gaps for --rate: 1 is Poisson."),
+        click.option("--concurrency", metavar="LIST", help="Requests at once, closed loop: 1,32."),
+        click.option(
+            "--trace",
+            "trace_file",
+            type=click.Path(path_type=Path),
+            help="Replay arrivals and lengths of this file of JSON lines.",
+        ),
+    )
+)
+
+
+def request_options(requests: int) -> Decorator:
+    """--requests with this default, --prompt, --output."""
+    return _together(
+        (
+            click.option(
+                "--requests",
+                default=requests,
+                show_default=True,
+                type=click.IntRange(1, 10**6),
+                help="Requests of a cell; p99 needs 100, its interval 368.",
+            ),
+            click.option(
+                "--prompt",
+                default=1024,
+                show_default=True,
+                type=click.IntRange(1, 10**7),
+                help="Prompt tokens of a request.",
+            ),
+            click.option(
+                "--output",
+                default=128,
+                show_default=True,
+                type=click.IntRange(1, 10**6),
+                help="Output tokens of a request.",
+            ),
+        )
+    )
 
 
 def load_options(function: Callable[..., Any]) -> Callable[..., Any]:

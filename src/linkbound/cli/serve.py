@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from linkbound.cli.options import HELP, stem
+from linkbound.cli.options import (
+    HELP,
+    arrival_options,
+    contender_options,
+    request_options,
+    seed_option,
+    slo_option,
+    stem,
+)
 from linkbound.cli.serve_plan import plan_run, read_file
 from linkbound.cli.serve_reduce import serve_reduce
 from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines, traffic_lines
@@ -27,23 +35,8 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.argument("model", required=False)
 @click.option("--engine", "engine_name", default="vllm", show_default=True, help="See --list.")
 @click.option("--list", "list_engines", is_flag=True, help="List engines, arms, scheduler rules.")
-@click.option("--split", "splits", multiple=True, help="one, tp2, pp2, x2; repeatable [one].")
-@click.option(
-    "--arm",
-    "arms",
-    multiple=True,
-    type=click.Choice(["p2p", "nccl", "staged", "net"]),
-    help="How GPUs of a split may talk; repeatable [p2p].",
-)
-@click.option("--rate", "rates", metavar="LIST", help="Requests a second, open loop: 1,4,16.")
-@click.option("--burstiness", type=_POSITIVE, help="Gamma gaps for --rate: 1 is Poisson.")
-@click.option("--concurrency", metavar="LIST", help="Requests at once, closed loop: 1,32.")
-@click.option(
-    "--trace",
-    "trace_file",
-    type=click.Path(path_type=Path),
-    help="Replay arrivals and lengths of this file of JSON lines.",
-)
+@contender_options("one")
+@arrival_options
 @click.option("--batch", "batches", metavar="LIST", help="Whole batches: 1,8,128x128,1x8192+1.")
 @click.option(
     "--calls",
@@ -65,27 +58,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.Path(path_type=Path),
     help="Also write the batches as a runs file, with the models' configurations beside it.",
 )
-@click.option(
-    "--requests",
-    default=100,
-    show_default=True,
-    type=click.IntRange(1, 10**6),
-    help="Requests of a cell; p99 needs 100, its interval 368.",
-)
-@click.option(
-    "--prompt",
-    default=1024,
-    show_default=True,
-    type=click.IntRange(1, 10**7),
-    help="Prompt tokens of a request.",
-)
-@click.option(
-    "--output",
-    default=128,
-    show_default=True,
-    type=click.IntRange(1, 10**6),
-    help="Output tokens of a request.",
-)
+@request_options(100)
 @click.option(
     "--repeats",
     default=2,
@@ -93,7 +66,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.IntRange(1, 1000),
     help="Turns of every split and arm, in the order ABBA.",
 )
-@click.option("--slo", help="What a good request keeps: ttft=200ms,tpot=20ms,e2e=5s.")
+@slo_option
 @click.option(
     "--warm-up",
     default=2,
@@ -117,13 +90,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     type=_POSITIVE,
     help="Seconds that a start may take.",
 )
-@click.option(
-    "--seed",
-    default=1,
-    show_default=True,
-    type=click.IntRange(0, 10**9),
-    help="Of arrivals and prompts.",
-)
+@seed_option
 @click.option("--vocabulary", default="100,512", show_default=True, help="Range of token ids.")
 @click.option("--gpus", help="Ordinals in rank order: 0,1. Needed to split over GPUs.")
 @click.option("--sequences", type=click.IntRange(1, 10**5), help="At once in a server [its rule].")

@@ -144,7 +144,7 @@ def _cache_bytes(model: str, batches: "tuple[Batch, ...]") -> int:
     return int(1.1 * whole + 2 * max(sequences))
 
 
-def _read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":
+def read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":
     from linkbound.serve.arrivals import parse_trace
 
     return () if file is None else parse_trace(read_file(file), str(file))
@@ -179,7 +179,7 @@ def _load_words(asked: dict[str, Any]) -> "LoadWords":
 
     names = ("rates", "burstiness", "concurrency", "requests", "vocabulary", "warm_up", "limit_s")
     return LoadWords(
-        trace=_read_trace(asked["trace_file"]),
+        trace=read_trace(asked["trace_file"]),
         prompt_tokens=asked["prompt"],
         output_tokens=asked["output"],
         seed=asked["seed"],

@@ -1,17 +1,21 @@
 """What a report shows: everything a study found, as values with the records behind them (E2)."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from linkbound.evidence.types import Finding, Fingerprint
 from linkbound.links.types import Curve, CurveFit, PairLatency, PairRate
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.calibration import Calibration
 from linkbound.predict.score_types import Score
+from linkbound.predict.simulate.types import Simulation
 from linkbound.predict.types import Forecast, Plan, RegimeCell
+from linkbound.serve.load_types import Cell
 from linkbound.splits.types import Crossing, Fit, Split
 from linkbound.topology.types import Machine
 from linkbound.values import Value
 from linkbound.verdict.types import Verdict
+from linkbound.verdict.under_load import LoadComparison
 
 
 class Evidence(Value, frozen=True, kw_only=True):
@@ -101,3 +105,23 @@ class Report(Value, frozen=True, kw_only=True):
     study_path: str
     evidence: tuple[Evidence, ...]
     versions: Mapping[str, str]
+
+
+class CellShown(Value, frozen=True, kw_only=True):
+    """One simulated cell of load: plans, why others are not there, and which is better."""
+
+    cell: Cell
+    simulations: tuple[Simulation, ...]
+    record_ids: tuple[str, ...]
+    """Of the simulations, in their order."""
+    skipped: tuple[str, ...]
+    comparisons: tuple[LoadComparison, ...]
+
+
+class RateVerdict(Value, frozen=True, kw_only=True):
+    """What a study says of splits at a rate of requests."""
+
+    subject: Mapping[str, Any]
+    """Machine, model, engine and what the cell asked."""
+    comparisons: tuple[LoadComparison, ...]
+    record_id: str

@@ -1,26 +1,46 @@
 """The verdicts as JSON: one row a plan, aim and baseline (D1)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from linkbound.predict.types import Plan
-from linkbound.report.types import LoadShown, Report
+from linkbound.report.simulations import comparison_document
+from linkbound.report.types import LoadShown, RateVerdict, Report
 from linkbound.verdict.types import BreakEven, Comparison, PlanVerdict
 
 SCHEMA, VERSION = "linkbound.verdict", 1
 
 
-def render_verdict_json(report: Report) -> str:
-    """One JSON document; a gain that is not known is null with a reason."""
+def render_verdict_json(report: Report | None, rates: Sequence[RateVerdict] = ()) -> str:
+    """One JSON document; a gain that is not known is null with a reason.
+
+    `report` is None for a study whose only verdicts are of simulated rates.
+    """
+    whose = (
+        {}
+        if report is None
+        else {
+            "machine": report.machine_name,
+            "recorded": report.recorded,
+            "model": report.shape.name,
+            "excluded": dict(report.excluded),
+        }
+    )
     document = {
         "schema": SCHEMA,
         "version": VERSION,
-        "machine": report.machine_name,
-        "recorded": report.recorded,
-        "model": report.shape.name,
-        "excluded": dict(report.excluded),
-        "loads": [_load(one) for one in report.loads],
+        **whose,
+        "loads": [] if report is None else [_load(one) for one in report.loads],
+        "under_load": [
+            {
+                "subject": dict(one.subject),
+                "comparisons": [comparison_document(each) for each in one.comparisons],
+                "record_id": one.record_id,
+            }
+            for one in rates
+        ],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
 

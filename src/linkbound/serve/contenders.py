@@ -88,6 +88,14 @@ def cell_subject(run: ServeRun, contender: Contender, cell: Cell, repeat: int) -
         "split": contender.split.name,
         "gpus": contender.split.gpus if contender.label is None else None,
         "arm": None if contender.arm is None else contender.arm.value,
+        **cell_dimensions(cell),
+        "repeat": repeat,
+    }
+
+
+def cell_dimensions(cell: Cell) -> dict[str, Any]:
+    """What a cell asks, whoever answers it."""
+    return {
         "cell": cell.name,
         "arrival": cell.arrival.value,
         "rate_per_s": cell.rate_per_s,
@@ -97,7 +105,6 @@ def cell_subject(run: ServeRun, contender: Contender, cell: Cell, repeat: int) -
         "prompt_tokens": cell.prompt_tokens,
         "output_tokens": cell.output_tokens,
         "seed": cell.seed,
-        "repeat": repeat,
     }
 
 

@@ -54,7 +54,7 @@ def plan_cells(words: LoadWords) -> tuple[Cell, ...]:
         cells.append(_cell(words, Arrival.TRACE, requests=requests, entries=words.trace))
     if not cells:
         raise UsageError(
-            "serve was given no load.",
+            "No load was given.",
             why="Latency depends on how often requests come.",
             hint="Write --rate 1,4,16 for an open loop, or --concurrency 8, or --trace FILE.",
         )

@@ -1,6 +1,29 @@
 """Each engine's scheduler rules as data, with where they were read (P2)."""
 
+import msgspec
+
 from linkbound.serve.types import SchedulerRules
+
+# vLLM captures 1, 2, 4, then every 8 up to 256 and every 16 up to twice the sequences, at most 512
+# (vllm/config/vllm.py, `_set_cudagraph_sizes`).
+MOST_GRAPH_SIZE = 512
+
+
+def graph_sizes(sequences: int) -> tuple[int, ...]:
+    """Decode batches for which vLLM captures a CUDA graph by default."""
+    most = min(2 * sequences, MOST_GRAPH_SIZE)
+    sizes = (1, 2, 4, *range(8, 256, 8), *range(256, MOST_GRAPH_SIZE + 1, 16))
+    return tuple(size for size in sizes if size <= most)
+
+
+def as_served(rules: SchedulerRules, sequences: int | None = None) -> SchedulerRules:
+    """The rules of a server started for so many sequences; None: as many as the adapter asks for.
+
+    Where an engine's graph sizes are not known, vLLM's stand in.
+    """
+    places = rules.max_sequences if sequences is None else sequences
+    return msgspec.structs.replace(rules, max_sequences=places, graph_sizes=graph_sizes(places))
+
 
 # The limits that the recorded runs were started with (recorded/h200-pair/vllm-0.24.0/README.md).
 # The 8 MiB limit of the custom all-reduce is vLLM's own (custom_all_reduce.py, `max_size`).

@@ -64,6 +64,8 @@ class SchedulerRules(Value, frozen=True, kw_only=True):
     """What happens to running sequences when the cache is full; None where it is not known."""
     steps_ahead: int = 1
     """Steps that are formed before the result of the first is back, on one pipeline stage."""
+    mixes: bool = True
+    """Whether a step may hold prompts beside decodes; else prompts go alone, and before them."""
     entered: tuple[int, int] | None = None
     """Sequences of a call given at once that are there for the first step, and how many more for
     each further step that forms before its result is back, where the scheduler hands its steps to

@@ -75,6 +75,12 @@ def prepare(study: Study, sources: Sources) -> None:
     append_calibration(study, sources, read_machine_record(study, sources.name))
 
 
+def prepare_model(study: Study, asked: Request) -> None:
+    """What predictions of the asked model rest on."""
+    prepare(study, asked.sources)
+    _model(study, asked)
+
+
 def run_stages(
     study: Study, asked: Request, progress: Progress, until: Stage = Stage.VERDICT
 ) -> None:

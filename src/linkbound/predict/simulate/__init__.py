@@ -1,7 +1,8 @@
 """Requests over time on a plan's engines: queue, batch, steps, percentiles (P2, D5, E3)."""
 
+from linkbound.predict.simulate.batching import Cache
 from linkbound.predict.simulate.fleet import Balance
 from linkbound.predict.simulate.outlook import simulate
 from linkbound.predict.simulate.types import Outcome, Outlook, Scenario, Simulation
 
-__all__ = ["Balance", "Outcome", "Outlook", "Scenario", "Simulation", "simulate"]
+__all__ = ["Balance", "Cache", "Outcome", "Outlook", "Scenario", "Simulation", "simulate"]

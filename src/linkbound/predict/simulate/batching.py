@@ -41,6 +41,7 @@ class Batching:
         """`longest_tokens` is the length of the longest sequence that will come."""
         self.budget = rules.max_batched_tokens
         self.places = rules.max_sequences
+        self.mixes = rules.mixes
         self.cache = cache
         self._blocks = cache.blocks
         if self._blocks is not None and self._blocks >= self._most_needed(longest_tokens):
@@ -125,7 +126,7 @@ class Batching:
 
         Nobody is started where `start` is false.
         """
-        left = self.budget - group.size
+        left = self.budget - (group.size if self.mixes else 0)
         chunks: list[tuple[int, int]] = []
         ended: list[Sequence] = []
         for one in self.prefilling:

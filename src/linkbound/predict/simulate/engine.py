@@ -36,6 +36,8 @@ class Engine:
         self._group = Group(cache.block_tokens)
         self.batching = Batching(rules, cache, [self._group], longest_tokens)
         self._ahead = rules.steps_ahead > 1
+        # How long those who decode have waited for prompts that went alone.
+        self._paused_s = 0.0
         # When the next step starts, and when it is decided what it holds.
         self._clock_s = 0.0
         self._formed_s = 0.0
@@ -55,7 +57,9 @@ class Engine:
             put_back = batching.make_room(group)
             came = [] if put_back else batching.take_cached(group)
             chunks, prompts = batching.take(group, start=not put_back)
-            if chunks or came:
+            if chunks and not batching.mixes:
+                done = self._prompts_alone(chunks, prompts)
+            elif chunks or came:
                 done = self._mixed(chunks, prompts, came)
             elif group.size:
                 done = self._run(until_s)
@@ -84,20 +88,44 @@ class Engine:
         self, chunks: Chunks, prompts: list[Sequence], came: list[Sequence]
     ) -> list[Sequence]:
         """One step with prompts, or the first one of sequences that `came` with their cache."""
-        group, batching = self._group, self.batching
-        seconds = self._table.seconds(chunks, group.size, group.context) * self._noise(1)
+        group = self._group
+        seconds = self._step(chunks, group.size, group.context)
+        self.tally.run(1, seconds, seconds, 0, group.context + self.batching.prefill_tokens)
+        self._note_gap(seconds)
+        done = group.advance(1)
+        self.batching.land(prompts)
+        done += enter(group, prompts, came, self._clock_s)
+        return self._end(done)
+
+    def _prompts_alone(self, chunks: Chunks, prompts: list[Sequence]) -> list[Sequence]:
+        """One step of prompts while those who decode wait."""
+        group = self._group
+        seconds = self._step(chunks, 0, 0)
+        self.tally.run(1, seconds, seconds, 0, group.context + self.batching.prefill_tokens)
+        if group.size:
+            self._paused_s += seconds
+        self.batching.land(prompts)
+        return self._end(enter(group, prompts, [], self._clock_s))
+
+    def _step(self, chunks: Chunks, decodes: int, context: int) -> float:
+        """Seconds of one step, which is made."""
+        seconds = self._table.seconds(chunks, decodes, context) * self._noise(1)
         start_s = self._clock_s
         self._clock_s += seconds
         self._formed_s = start_s if self._ahead else self._clock_s
-        self.tally.run(1, seconds, seconds, group.size, group.context + batching.prefill_tokens)
-        done = group.advance(1)
-        batching.land(prompts)
-        done += enter(group, prompts, came, self._clock_s)
-        return self._end(done)
+        return seconds
+
+    def _note_gap(self, seconds: float) -> None:
+        if self._group.size:
+            self.tally.gap(self._paused_s + seconds, self._group.size)
+        self._paused_s = 0.0
 
     def _run(self, until_s: float) -> list[Sequence]:
         """Decode steps until somebody ends, comes, or the next question is due."""
         group, size = self._group, self._group.size
+        if self._paused_s:
+            # The first step after a pause has a gap of its own.
+            return self._mixed((), [], [])
         low, at_s, slope, high = self._table.line(size, group.context)
         first_s = at_s + slope * (group.context - low)
         growth_s = slope * size

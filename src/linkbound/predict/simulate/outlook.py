@@ -1,8 +1,20 @@
 """A load played with likely, fastest and slowest steps and in several draws: figures (E3)."""
 
+import math
+from collections.abc import Iterable
+
 import msgspec
 
-from linkbound.predict.simulate.play import Pick, Tables, fastest, likely, play, slowest
+from linkbound.predict.simulate.play import (
+    Pick,
+    Tables,
+    curve_ids,
+    fastest,
+    likely,
+    off_by,
+    play,
+    slowest,
+)
 from linkbound.predict.simulate.summary import (
     figures_of,
     order_interval,
@@ -25,34 +37,40 @@ FULL_MOST = 4000
 
 def simulate(engine: Engine, scenario: Scenario) -> Simulation:
     """The figures of a plan under a load. Raises NoForecast and UsageError."""
-    tables = Tables(engine, scenario, likely)
-    seed = scenario.cell.seed
+    tables, seed = Tables(engine, scenario, likely), scenario.cell.seed
     outcome = _outcome(tables, seed)
-    value = figures_of(outcome)
-    ends = [
-        figures_of(_outcome(Tables(engine, scenario, pick), seed)) for pick in (fastest, slowest)
-    ]
-    others = [figures_of(_outcome(tables, seed + number)) for number in range(1, DRAWS)]
+    draws = [outcome, *(_outcome(tables, seed + number) for number in range(1, DRAWS))]
+
+    def ends(picks: tuple[Pick, ...]) -> list[dict[str, float]]:
+        return [figures_of(_outcome(Tables(engine, scenario, pick), seed)) for pick in picks]
+
+    error = _gain_error(engine, scenario)
+    by_steps, apart = ends((fastest, slowest)), ends((off_by(1 - error), off_by(1 + error)))
+    drawn = [figures_of(one) for one in draws]
+    figures = {}
+    for name, value in drawn[0].items():
+        values = tuple(one[name] for one in drawn if name in one)
+        figures[name] = Outlook(
+            steps=_hull(value, (one[name] for one in by_steps if name in one)),
+            apart=_hull(value, (one[name] for one in apart if name in one)),
+            draws=_hull(value, (*values, *(order_interval(outcome, name) or ()))),
+            drawn=values,
+            n=samples_of(outcome, name),
+            most=1.0 if name == "goodput" else None,
+        )
     return Simulation(
         scenario=scenario,
         outcome=outcome,
-        figures={
-            name: Outlook(
-                steps=_hull(figure, [end.get(name) for end in ends]),
-                draws=_hull(
-                    figure,
-                    [
-                        *(draw.get(name) for draw in others),
-                        *(order_interval(outcome, name) or ()),
-                    ],
-                ),
-                n=samples_of(outcome, name),
-            )
-            for name, figure in value.items()
-        },
+        figures=figures,
         capacity_per_s=_capacity(engine, scenario),
         record_ids=engine.calibration.record_ids,
+        curve_ids=curve_ids(engine, scenario),
     )
+
+
+def _gain_error(engine: Engine, scenario: Scenario) -> float:
+    """What a ratio of this plan's times to another plan's may miss."""
+    return math.hypot(engine.calibration.gain_error, engine.unseen_gain_error(scenario.plan.split))
 
 
 def _outcome(tables: Tables, seed: int) -> Outcome:
@@ -60,8 +78,8 @@ def _outcome(tables: Tables, seed: int) -> Outcome:
     return summarise(fleet, requests, tables.scenario.slo)
 
 
-def _hull(value: float, others: list[float | None]) -> Estimate:
-    known = [value, *(other for other in others if other is not None)]
+def _hull(value: float, others: Iterable[float]) -> Estimate:
+    known = (value, *others)
     return Estimate(value=value, low=min(known), high=max(known))
 
 
@@ -70,7 +88,7 @@ def _capacity(engine: Engine, scenario: Scenario) -> Estimate | None:
     if scenario.cell.arrival is Arrival.CLOSED:
         return None
     rates = [_full_rate(engine, scenario, pick) for pick in (likely, fastest, slowest)]
-    return _hull(rates[0], [*rates[1:]])
+    return _hull(rates[0], rates[1:])
 
 
 def _full_rate(engine: Engine, scenario: Scenario, pick: Pick) -> float:

@@ -25,6 +25,7 @@ from linkbound.predict.types import Estimate, Plan
 from linkbound.serve.arrivals import lengths_of
 from linkbound.serve.load_types import Arrival, Cell
 from linkbound.splits.kv_transfer import kv_transfer
+from linkbound.splits.types import Phase
 
 Pick = Callable[[Estimate], float]
 """Which end of an interval a play takes: its value, its low or its high end."""
@@ -40,6 +41,11 @@ def fastest(one: Estimate) -> float:
 
 def slowest(one: Estimate) -> float:
     return one.high
+
+
+def off_by(factor: float) -> Pick:
+    """Every step takes `factor` of what is likely."""
+    return lambda one: one.value * factor
 
 
 class Tables:
@@ -190,3 +196,19 @@ def _lone(plan: Plan) -> list[tuple[str, ...]]:
     """The GPUs of each replica."""
     gpus, size = plan.placement.gpus, plan.split.tp * plan.split.pp
     return [gpus[at : at + size] for at in range(0, len(gpus), size)]
+
+
+def curve_ids(engine: Engine, scenario: Scenario) -> tuple[str, ...]:
+    """Records of the curves that price small and large steps of every replica."""
+    found: dict[str, None] = {}
+    for plan in (scenario.plan, scenario.prefill):
+        if plan is None or plan.arm is None:
+            continue
+        for one in engine.replicas(plan):
+            prices = engine.prices(one)
+            for phase, tokens in (
+                (Phase.DECODE, 1),
+                (Phase.PREFILL, scenario.rules.max_batched_tokens),
+            ):
+                found |= dict.fromkeys(prices.source(phase, tokens)[2])
+    return tuple(found)

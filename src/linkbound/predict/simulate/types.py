@@ -1,6 +1,9 @@
 """What is simulated, and what came of it: figures by the definitions of measured loads (E3)."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from linkbound.links.types import Arm
 from linkbound.predict.simulate.batching import Cache
@@ -71,10 +74,16 @@ class Outlook(Value, frozen=True, kw_only=True):
 
     steps: Estimate
     """Low and high: all steps at the low and at the high end of their intervals."""
+    apart: Estimate
+    """Low and high: this plan's steps alone off by what a ratio of two plans may miss."""
     draws: Estimate
     """Low and high: other draws of arrivals and steps, and the order statistics of this one."""
+    drawn: tuple[float, ...]
+    """The figure in every draw that has it, this one first: plans share their arrivals."""
     n: int
     """Samples that it rests on."""
+    most: float | None = None
+    """What it cannot exceed: a share is at most 1."""
 
     @property
     def value(self) -> float:
@@ -82,11 +91,19 @@ class Outlook(Value, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> Estimate:
-        """Both causes together, in squares."""
-        parts = (self.steps, self.draws)
-        below = sum((self.value - part.low) ** 2 for part in parts) ** 0.5
-        above = sum((part.high - self.value) ** 2 for part in parts) ** 0.5
-        return Estimate(value=self.value, low=max(0.0, self.value - below), high=self.value + above)
+        """Steps and draws together, in squares."""
+        found = in_squares(self.value, (self.steps, self.draws))
+        if self.most is None or found.high <= self.most:
+            return found
+        return msgspec.structs.replace(found, high=self.most)
+
+
+def in_squares(value: float, parts: Iterable[Estimate]) -> Estimate:
+    """Half-widths of independent causes add in squares; no figure here is below zero."""
+    known = tuple(parts)
+    below = math.sqrt(sum((value - part.low) ** 2 for part in known))
+    above = math.sqrt(sum((part.high - value) ** 2 for part in known))
+    return Estimate(value=value, low=max(0.0, value - below), high=value + above)
 
 
 class Simulation(Value, frozen=True, kw_only=True):

@@ -105,6 +105,10 @@ ENGINE = Engine(
         max_batched_tokens=CHUNK_TOKENS,
         max_sequences=256,
         graph_sizes=(),
+        # Its overlapped scheduler and unmixed chunks are defaults: --disable-overlap-schedule and
+        # --enable-mixed-chunk would change them.
+        steps_ahead=2,
+        mixes=False,
         direct_all_reduce_limit_bytes=8 * 1024 * 1024,
         preemption="sequences are retracted and queued again",
         set_by=("--chunked-prefill-size", "--max-running-requests"),

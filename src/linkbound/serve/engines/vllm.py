@@ -7,6 +7,7 @@ from linkbound.serve.engines.model_files import model_files
 from linkbound.serve.engines.switches import DECIDED, arm_environment, refuse, switch_for
 from linkbound.serve.engines.types import ArmSwitch, Engine, Flag, Proof, ServerPlan
 from linkbound.serve.process import Launch
+from linkbound.serve.rules import graph_sizes
 from linkbound.serve.types import SchedulerRules
 
 MAX_BATCHED_TOKENS = 8192
@@ -145,10 +146,12 @@ ENGINE = Engine(
         engine="vllm",
         max_batched_tokens=MAX_BATCHED_TOKENS,
         max_sequences=256,
-        graph_sizes=(),
+        graph_sizes=graph_sizes(256),
+        steps_ahead=2,
         direct_all_reduce_limit_bytes=8 * 1024 * 1024,
         preemption="the last sequence is put back and computed again",
         set_by=("--max-num-batched-tokens", "--max-num-seqs"),
-        source="limits as this adapter sets them; vLLM chooses its graph sizes and logs them",
+        source="limits as this adapter sets them; graph sizes and asynchronous scheduling are "
+        "vLLM's defaults, which its log confirms",
     ),
 )

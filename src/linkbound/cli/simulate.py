@@ -1,0 +1,243 @@
+"""`linkbound simulate`: requests over time on a plan, its queue and percentiles (P2, D1, D5)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from linkbound.cli.options import (
+    HELP,
+    arrival_options,
+    contender_options,
+    machine_option,
+    override_option,
+    read_machine_sources,
+    request_options,
+    seed_option,
+    slo_option,
+    to_overrides,
+)
+from linkbound.cli.studies import existing, open_study
+from linkbound.errors import UsageError
+
+if TYPE_CHECKING:
+    from linkbound.evidence.study import Study
+    from linkbound.serve.types import SchedulerRules
+    from linkbound.study.simulating import Asked
+    from linkbound.study.sources import Sources
+
+
+@click.command("simulate", context_settings=HELP)
+@click.argument("model")
+@machine_option
+@click.option(
+    "--engine", "engine_name", default="vllm", show_default=True, help="Whose scheduler rules."
+)
+@contender_options("every one, over direct links")
+@click.option("--prefill-split", help="Take prompts on GPUs of their own, split so; hand over.")
+@arrival_options
+@request_options(1000)
+@slo_option
+@seed_option
+@click.option("--sequences", type=click.IntRange(1, 10**5), help="At once in an engine [its rule].")
+@click.option(
+    "--balance",
+    type=click.Choice(["least", "round-robin"]),
+    default="least",
+    show_default=True,
+    help="Which replica gets a request: the one with the fewest, or in turn.",
+)
+@click.option(
+    "--reuse",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of a prompt that the prefix cache holds.",
+)
+@click.option(
+    "--spread",
+    type=click.FloatRange(0, 1),
+    help="Relative spread of single steps [0.04, that of repeated calls].",
+)
+@click.option(
+    "--cache-tokens",
+    type=click.IntRange(1, 10**10),
+    help="Of a replica, as the engine's log says [as `fit` counts].",
+)
+@override_option
+@click.option(
+    "--min-gain", type=float, default=0.05, show_default=True, help="Least gain to keep a split."
+)
+@click.option(
+    "--score",
+    "measured",
+    type=click.Path(path_type=Path),
+    metavar="STUDY",
+    help="Simulate the cells that `serve` measured in this study, and compare.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "-C", "--study", "path", type=click.Path(path_type=Path), help="Keep the records here."
+)
+def command(
+    model: str,
+    machine: str | None,
+    override: tuple[str, ...],
+    measured: Path | None,
+    as_json: bool,
+    path: Path | None,
+    **asked: Any,
+) -> None:
+    """Simulate MODEL under a load in every split, replicas beside them, and compare.
+
+    Without --split: one GPU, replicas and every split of all usable GPUs.
+    """
+    from linkbound.study.stages import prepare_model, request
+
+    if measured is None:
+        wanted = _asked(asked)
+    else:
+        _refuse_load(asked)
+    sources = read_machine_sources(machine)
+    with open_study(path) as study:
+        prepare_model(study, request(model, sources, overrides=to_overrides(override)))
+        if measured is None:
+            _simulate(study, sources, model, wanted, as_json)
+        else:
+            _score(study, sources, model, measured, asked["sequences"], as_json)
+
+
+def _simulate(
+    study: "Study", sources: "Sources", model: str, wanted: "Asked", as_json: bool
+) -> None:
+    from linkbound.report.simulations import render_simulations, render_simulations_json
+    from linkbound.study.simulating import simulate_all
+
+    found = simulate_all(study, sources.name, model, wanted)
+    if as_json:
+        click.echo(
+            render_simulations_json(found, sources.name, sources.recorded, model, wanted.engine)
+        )
+        return
+    head = [f"Simulated: {model} on {_where(sources)}.", *_rules_words(wanted)]
+    click.echo(render_simulations(found, head))
+
+
+def _score(
+    study: "Study",
+    sources: "Sources",
+    model: str,
+    measured: Path,
+    sequences: int | None,
+    as_json: bool,
+) -> None:
+    from linkbound.evidence.study import Study
+    from linkbound.report.load_score import render_load_score, render_load_score_json
+    from linkbound.study.simulation_score import score_loads
+
+    with Study.open(existing(measured)) as other:
+        found = score_loads(study, other, sources.name, model, sequences)
+    if as_json:
+        click.echo(render_load_score_json(found, sources.name, model))
+    else:
+        head = [f"Simulated: {model} on {_where(sources)}, beside the cells of {measured.name}."]
+        click.echo(render_load_score(found, head))
+
+
+def _where(sources: "Sources") -> str:
+    return f"the recorded machine {sources.name}" if sources.recorded else "this host"
+
+
+def _asked(asked: dict[str, Any]) -> "Asked":
+    """What is simulated, from the options. Raises UsageError and InputError."""
+    from linkbound.cli.serve_plan import read_trace
+    from linkbound.links import Arm
+    from linkbound.predict.simulate import Balance
+    from linkbound.serve.plan import LoadWords, parse_slo, plan_cells, plan_contenders
+    from linkbound.serve.rules import as_served
+    from linkbound.splits.parse_split import parse_split
+    from linkbound.study.simulating import STEP_SPREAD, Asked
+
+    rules = _rules(asked["engine_name"])
+    words = LoadWords(
+        rates=asked["rates"],
+        burstiness=asked["burstiness"],
+        concurrency=asked["concurrency"],
+        trace=read_trace(asked["trace_file"]),
+        requests=asked["requests"],
+        prompt_tokens=asked["prompt"],
+        output_tokens=asked["output"],
+        # Token ids, warm-up and time limits are for servers.
+        vocabulary="100,512",
+        warm_up=0,
+        limit_s=1.0,
+        seed=asked["seed"],
+    )
+    prefill = asked["prefill_split"]
+    splits = tuple(parse_split(one) for one in asked["splits"])
+    if prefill is not None and not splits:
+        splits = (parse_split("one"),)
+    if asked["arms"] and splits and prefill is None:
+        # Refuses arms that have no effect.
+        plan_contenders(asked["splits"], asked["arms"], None, external=False)
+    return Asked(
+        engine=asked["engine_name"],
+        rules=as_served(rules, asked["sequences"]),
+        splits=splits,
+        arms=tuple(Arm(one) for one in asked["arms"]) or (Arm.P2P,),
+        cells=plan_cells(words),
+        slo=parse_slo(asked["slo"]),
+        balance=Balance(asked["balance"]),
+        reuse=asked["reuse"],
+        step_spread=STEP_SPREAD if asked["spread"] is None else asked["spread"],
+        prefill=None if prefill is None else parse_split(prefill),
+        cache_tokens=asked["cache_tokens"],
+        min_gain=asked["min_gain"],
+    )
+
+
+def _rules(engine_name: str) -> "SchedulerRules":
+    from linkbound.serve.engines import ENGINES
+
+    engine = ENGINES.get(engine_name)
+    if engine is None or engine.rules is None:
+        known = ", ".join(name for name, one in ENGINES.items() if one.rules is not None)
+        raise UsageError(
+            f"The scheduler rules of '{engine_name}' are not known.",
+            why="They decide what a step holds.",
+            hint=f"Take one of {known}.",
+        )
+    return engine.rules
+
+
+def _rules_words(wanted: "Asked") -> list[str]:
+    """Whose rules these are, and whose step times."""
+    rules = wanted.rules
+    lines = [
+        f"Scheduler of {wanted.engine}: {rules.max_batched_tokens:,} tokens and "
+        f"{rules.max_sequences:,} sequences a step, prompts "
+        + ("beside decodes." if rules.mixes else "alone and first.")
+    ]
+    if not wanted.engine.startswith("vllm"):
+        lines.append("Step times are vLLM's: no run of another engine calibrated them.")
+    return lines
+
+
+def _refuse_load(asked: dict[str, Any]) -> None:
+    """Raises UsageError for what a measured cell states itself."""
+    for name, option in (
+        ("rates", "--rate"),
+        ("burstiness", "--burstiness"),
+        ("concurrency", "--concurrency"),
+        ("trace_file", "--trace"),
+        ("splits", "--split"),
+        ("arms", "--arm"),
+        ("prefill_split", "--prefill-split"),
+        ("slo", "--slo"),
+    ):
+        if asked[name]:
+            raise UsageError(
+                f"{option} has no effect with --score.",
+                why="Measured cells say themselves what was asked.",
+                hint="Leave it out.",
+            )

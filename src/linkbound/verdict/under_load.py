@@ -1,0 +1,121 @@
+"""Splits against plans over which nothing crosses, at one rate of requests (D1).
+
+What is compared is the worst request that so many samples show (p99, else p90, p50) of the whole
+time, or the share of good requests where a target is stated. All plans meet the same arrivals.
+"""
+
+from collections.abc import Sequence
+
+from linkbound.predict.simulate.types import Outlook, Simulation, in_squares
+from linkbound.predict.types import Estimate, Plan
+from linkbound.units import format_significant
+from linkbound.values import Value
+from linkbound.verdict.compare import answer
+from linkbound.verdict.types import Answer
+
+_MORE_IS_BETTER = ("goodput", "requests_per_s")
+_TIMES = ("e2e_p99_s", "e2e_p90_s", "e2e_p50_s")
+
+
+class LoadComparison(Value, frozen=True, kw_only=True):
+    """A split against the best plan without crossings under the same load."""
+
+    plan: Plan
+    baseline: Plan
+    figure: str
+    """`goodput` where a target was stated, else the highest percentile of the whole time;
+    `requests_per_s` where a plan does not keep up."""
+    gain: Estimate | None
+    """Above 1 the split is better; None where only one of the two keeps up with the load."""
+    answer: Answer
+    text: str
+
+
+def judge_under_load(
+    simulations: Sequence[Simulation], min_gain: float
+) -> tuple[LoadComparison, ...]:
+    """One comparison for each split among simulations of one load."""
+    baselines = [one for one in simulations if not _crosses(one)]
+    return tuple(
+        _compare(one, baseline, min_gain)
+        for one in simulations
+        if _crosses(one)
+        for baseline in _best(one, baselines)
+    )
+
+
+def _crosses(one: Simulation) -> bool:
+    split = one.scenario.plan.split
+    return split.tp * split.pp * split.ep > 1 or one.scenario.prefill is not None
+
+
+def _gpus(one: Simulation) -> int:
+    prefill = one.scenario.prefill
+    return one.scenario.plan.split.gpus + (0 if prefill is None else prefill.split.gpus)
+
+
+def _best(one: Simulation, baselines: Sequence[Simulation]) -> list[Simulation]:
+    """The best plan on at most as many GPUs; none where there is none."""
+    found = [other for other in baselines if _gpus(other) <= _gpus(one)]
+    figure = _figure(one)
+    found = [other for other in found if figure in other.figures]
+    if not found:
+        return []
+    keeps_up = [other for other in found if not other.overloaded] or found
+    return [max(keeps_up, key=lambda other: _worth(figure, other.figures[figure].value))]
+
+
+def _figure(one: Simulation) -> str:
+    if "goodput" in one.figures:
+        return "goodput"
+    return next(name for name in _TIMES if name in one.figures)
+
+
+def _worth(figure: str, value: float) -> float:
+    return value if figure in _MORE_IS_BETTER else -value
+
+
+def _compare(one: Simulation, baseline: Simulation, min_gain: float) -> LoadComparison:
+    names = one.scenario.name, baseline.scenario.name
+    if one.overloaded != baseline.overloaded:
+        slow, fast = names if one.overloaded else names[::-1]
+        gain, figure = None, "requests_per_s"
+        found = Answer.REJECT if one.overloaded else Answer.KEEP
+        text = f"{slow} does not keep up with this load, {fast} does."
+    else:
+        # Where neither keeps up, times only say how long it was watched.
+        figure = "requests_per_s" if one.overloaded else _figure(one)
+        gain = _gain(figure, one.figures[figure], baseline.figures[figure])
+        found = answer(gain, min_gain)
+        value, low, high = map(format_significant, (gain.value, gain.low, gain.high))
+        text = (
+            f"{names[0]} over {names[1]}: {figure} {value} times as good ({low}-{high}), "
+            f"{1 + min_gain:.2f} is asked."
+        )
+    return LoadComparison(
+        plan=one.scenario.plan,
+        baseline=baseline.scenario.plan,
+        figure=figure,
+        gain=gain,
+        answer=found,
+        text=text,
+    )
+
+
+def _gain(figure: str, mine: Outlook, other: Outlook) -> Estimate:
+    """The ratio that is above 1 where the first is better; its steps off, and other draws."""
+
+    def ratio(one: float, another: float) -> float:
+        over, under = (one, another) if figure in _MORE_IS_BETTER else (another, one)
+        return over / max(under, 1e-9)
+
+    value = ratio(mine.value, other.value)
+    apart = [ratio(end, other.value) for end in (mine.apart.low, mine.apart.high)]
+    draws = [ratio(*pair) for pair in zip(mine.drawn, other.drawn, strict=False)]
+    return in_squares(
+        value,
+        (
+            Estimate(value=value, low=min(value, *apart), high=max(value, *apart)),
+            Estimate(value=value, low=min(value, *draws), high=max(value, *draws)),
+        ),
+    )

@@ -1,0 +1,227 @@
+"""Simulated plans: the closed form of a batch, intervals, capacity, who is better under load."""
+
+import msgspec
+import pytest
+from predict_cases import engine_on, plan
+
+from linkbound.errors import UsageError
+from linkbound.evidence.study import Study
+from linkbound.links import Arm
+from linkbound.model.types import Load
+from linkbound.predict.forecast import call_cost
+from linkbound.predict.simulate import Balance, Cache, Scenario, Simulation, simulate
+from linkbound.predict.simulate.play import Tables, likely, longest, play
+from linkbound.predict.steptime import Engine
+from linkbound.predict.types import Estimate
+from linkbound.serve import VLLM
+from linkbound.serve.load_types import Arrival, Cell, Slo, TraceEntry
+from linkbound.serve.rules import as_served, graph_sizes
+from linkbound.splits import Split
+from linkbound.splits.types import Placement
+from linkbound.verdict.types import Answer
+from linkbound.verdict.under_load import judge_under_load
+
+AMPLE = Cache(blocks=60_000, block_tokens=16)
+ONE, TP2, PP2, TWO = Split(), Split(tp=2), Split(pp=2), Split(replicas=2)
+ALL_AT_ONCE = msgspec.structs.replace(VLLM, entered=None)
+
+
+def cell(rate: float | None = None, requests: int = 400, **how: int) -> Cell:
+    concurrency = how.pop("concurrency", None)
+    return Cell(
+        arrival=Arrival.CLOSED if rate is None else Arrival.POISSON,
+        requests=requests,
+        rate_per_s=rate,
+        concurrency=concurrency,
+        prompt_tokens=how.get("prompt", 1024),
+        output_tokens=how.get("output", 64),
+        seed=3,
+    )
+
+
+def scenario(engine: Engine, split: Split, load: Cell, **how: object) -> Scenario:
+    crosses = split.tp * split.pp > 1
+    return Scenario(
+        **{
+            "plan": plan(engine, split, Arm.P2P if crosses else None),
+            "cell": load,
+            "rules": as_served(VLLM),
+            "cache": AMPLE,
+            "step_spread": 0.04,
+            **how,
+        }
+    )
+
+
+@pytest.fixture
+def engine(h200_study: Study) -> Engine:
+    return engine_on(h200_study)
+
+
+@pytest.mark.parametrize(
+    ("split", "within"), [(ONE, 0.005), (TP2, 0.005), (PP2, 0.02)], ids=lambda one: str(one)[:9]
+)
+@pytest.mark.parametrize(
+    ("batch", "prompt", "output"),
+    [
+        (1, 1024, 65),
+        (8, 1024, 65),
+        (32, 1024, 65),
+        (128, 128, 65),
+        (128, 1024, 65),
+        (64, 2048, 257),
+    ],
+)
+def test_a_batch_given_at_once_is_what_the_closed_form_says(
+    engine: Engine, split: Split, within: float, batch: int, prompt: int, output: int
+) -> None:
+    engine.rules = ALL_AT_ONCE
+
+    def ends_s(tokens: int) -> float:
+        load = cell(requests=batch, concurrency=batch, prompt=prompt, output=tokens)
+        asked = scenario(engine, split, load, rules=ALL_AT_ONCE, step_spread=0.0)
+        _, found = play(Tables(engine, asked, likely), 1)
+        return max(one.end_s for one in found if one.end_s is not None)
+
+    def closed_s(tokens: int) -> float:
+        load = Load(prompt_tokens=prompt, output_tokens=tokens, concurrency=batch)
+        return call_cost(engine, plan(engine, split, Arm.P2P), load).seconds
+
+    for tokens in (1, output):
+        assert ends_s(tokens) == pytest.approx(closed_s(tokens), rel=within)
+
+
+def test_figures_stand_inside_their_intervals(engine: Engine) -> None:
+    found = simulate(engine, scenario(engine, TP2, cell(8), slo=Slo(ttft_s=0.1, tpot_s=0.01)))
+    assert {"ttft_p50_s", "ttft_p99_s", "tpot_p99_s", "e2e_p99_s", "goodput"} <= set(found.figures)
+    for figure in found.figures.values():
+        for part in (figure.steps, figure.apart, figure.draws, figure.whole):
+            assert part.low <= part.value <= part.high
+            assert part.value == figure.value
+        assert figure.drawn[0] == figure.value
+        assert len(figure.drawn) == 5
+    tpot = found.figures["tpot_p50_s"]
+    # Steps are known to some percent, and none of that is drawn away.
+    assert 0.04 < (tpot.steps.high - tpot.steps.low) / 2 / tpot.value < 0.25
+    assert found.figures["goodput"].whole.high <= 1
+    assert found.record_ids
+    assert found.curve_ids
+
+
+def test_what_too_few_requests_have_is_absent(engine: Engine) -> None:
+    found = simulate(engine, scenario(engine, ONE, cell(2, requests=60, output=1)))
+    assert "ttft_p90_s" in found.figures
+    assert "ttft_p99_s" not in found.figures
+    # One token has no time between tokens, nor was a target stated.
+    assert not [name for name in found.figures if name.startswith(("tpot", "token_gap"))]
+    assert "goodput" not in found.figures
+
+
+def test_capacity_is_what_a_full_engine_serves(engine: Engine) -> None:
+    slow, fast = (
+        simulate(engine, scenario(engine, ONE, cell(rate, requests=1500))) for rate in (10, 80)
+    )
+    assert slow.capacity_per_s == fast.capacity_per_s
+    assert slow.capacity_per_s is not None
+    assert not slow.overloaded
+    assert fast.overloaded
+    # What is asked beyond the capacity is served at the capacity.
+    assert fast.outcome.requests_per_s == pytest.approx(slow.capacity_per_s.value, rel=0.1)
+    assert slow.outcome.requests_per_s == pytest.approx(10, rel=0.1)
+    assert simulate(engine, scenario(engine, ONE, cell(concurrency=8))).capacity_per_s is None
+
+
+def test_a_short_cache_puts_sequences_back(engine: Engine) -> None:
+    short = Cache(blocks=260, block_tokens=16)
+    load = cell(concurrency=4, requests=12, prompt=1000, output=200)
+    found = simulate(engine, scenario(engine, ONE, load, cache=short, step_spread=0.0))
+    assert found.outcome.preemptions > 0
+    assert found.outcome.cache_peak is not None
+    assert 0.9 < found.outcome.cache_peak <= 1
+    with pytest.raises(UsageError, match="1,200 tokens does not fit"):
+        simulate(engine, scenario(engine, ONE, load, cache=Cache(blocks=70, block_tokens=16)))
+
+
+def test_prefill_on_another_gpu(engine: Engine) -> None:
+    load = cell(4)
+    other = engine.book.machine.gpus[1].key
+    apart = scenario(
+        engine,
+        ONE,
+        load,
+        prefill=msgspec.structs.replace(plan(engine), placement=Placement(gpus=(other,))),
+        prefill_cache=AMPLE,
+        handover_arm=Arm.P2P,
+        step_spread=0.0,
+    )
+    one = scenario(engine, ONE, load, step_spread=0.0)
+    split_off, alone = simulate(engine, apart), simulate(engine, one)
+    # Nobody's prompt comes between the tokens of another.
+    assert split_off.figures["token_gap_p99_s"].value < 0.5 * alone.figures["token_gap_p99_s"].value
+    assert split_off.figures["ttft_p50_s"].value > 0
+
+
+def test_experts_over_replicas_are_refused(engine: Engine) -> None:
+    spread = Split(replicas=2, ep=2)
+    with pytest.raises(UsageError, match="experts over replicas"):
+        simulate(engine, scenario(engine, spread, cell(1)))
+
+
+def test_the_longest_of_a_trace() -> None:
+    entries = tuple(
+        TraceEntry(at_s=at, prompt_tokens=prompt, output_tokens=output)
+        for at, prompt, output in ((0.0, 10, 90), (1.0, 50, 60), (2.0, 900, 9))
+    )
+    load = Cell(
+        arrival=Arrival.TRACE,
+        requests=2,
+        prompt_tokens=1,
+        output_tokens=1,
+        seed=1,
+        entries=entries,
+    )
+    assert longest(load) == 110
+
+
+def test_graphs_of_a_server() -> None:
+    sizes = graph_sizes(256)
+    assert (sizes[:5], sizes[-1], len(sizes)) == ((1, 2, 4, 8, 16), 512, 51)
+    assert graph_sizes(8) == (1, 2, 4, 8, 16)
+    assert as_served(VLLM, 64).max_sequences == 64
+    assert as_served(VLLM, 64).graph_sizes[-1] == 128
+
+
+def judged(engine: Engine, load: Cell, **how: object) -> dict[str, Answer]:
+    found = [simulate(engine, scenario(engine, split, load, **how)) for split in (ONE, TWO, TP2)]
+    (one,) = judge_under_load(found, 0.05)
+    return {one.figure: one.answer}
+
+
+def test_under_load_a_split_meets_replicas(engine: Engine) -> None:
+    # Alone a request is faster on two GPUs; when many come, two copies take them apart.
+    assert judged(engine, cell(24)) == {"e2e_p99_s": Answer.REJECT}
+    goodput = judged(engine, cell(24), slo=Slo(tpot_s=0.009))
+    assert goodput == {"goodput": Answer.REJECT}
+    assert judged(engine, cell(0.05, output=256)) == {"e2e_p99_s": Answer.KEEP}
+
+
+def test_a_plan_that_does_not_keep_up_is_no_match(engine: Engine) -> None:
+    found = {split: simulate(engine, scenario(engine, split, cell(30))) for split in (ONE, TP2)}
+    slow = Estimate(value=20, low=20, high=20)
+
+    def with_capacity(simulation: Simulation) -> Simulation:
+        return msgspec.structs.replace(simulation, capacity_per_s=slow)
+
+    (kept,) = judge_under_load([with_capacity(found[ONE]), found[TP2]], 0.05)
+    assert (kept.answer, kept.gain) == (Answer.KEEP, None)
+    assert kept.text == "one GPU does not keep up with this load, tp2, p2p does."
+    (rejected,) = judge_under_load([found[ONE], with_capacity(found[TP2])], 0.05)
+    assert rejected.answer is Answer.REJECT
+    (both,) = judge_under_load([with_capacity(one) for one in found.values()], 0.05)
+    assert both.figure == "requests_per_s"
+
+
+def test_every_balance_serves_all(engine: Engine) -> None:
+    for balance in Balance:
+        found = simulate(engine, scenario(engine, TWO, cell(10), balance=balance))
+        assert found.outcome.requests == 400
