@@ -12,6 +12,7 @@ from linkbound.links.types import Arm
 from linkbound.model.types import Load
 from linkbound.predict.compute import padded_tokens
 from linkbound.predict.cost import Cost
+from linkbound.predict.imbalance import pace_cost
 from linkbound.predict.pricing import PlanPrices
 from linkbound.predict.schedule import Step, sampled_schedule, schedule, steps_ahead
 from linkbound.predict.stage import StageCost, add_sampling, add_sends, phase_of, stage_costs
@@ -144,7 +145,7 @@ def _steps_cost(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> Co
             if walks:
                 total.add_cost(_walk(engine, prices, step, stages))
             if step.count > walks:
-                total.add_cost(_slowest(stages), step.count - walks)
+                total.add_cost(_pace(stages), step.count - walks)
         else:
             total.add_cost(_decode(engine, prices, step, groups), step.count)
         add_sampling(total, step, engine.pace, step.count)
@@ -167,9 +168,9 @@ def _walk(engine: Engine, prices: PlanPrices, step: Step, stages: tuple[StageCos
     return cost
 
 
-def _slowest(stages: tuple[StageCost, ...]) -> Cost:
+def _pace(stages: tuple[StageCost, ...]) -> Cost:
     """One step on the stage that takes longest: the others work meanwhile."""
-    return max(stages, key=lambda one: one.seconds).cost
+    return pace_cost([(one.cost, one.stages) for one in stages])
 
 
 def _decode(engine: Engine, prices: PlanPrices, step: Step, groups: int) -> Cost:
@@ -181,7 +182,7 @@ def _decode(engine: Engine, prices: PlanPrices, step: Step, groups: int) -> Cost
     if groups == 1:
         return walk
     pace = Cost()
-    pace.add_cost(_slowest(stages), groups)
+    pace.add_cost(_pace(stages), groups)
     return max(walk, pace, key=lambda cost: cost.seconds)
 
 

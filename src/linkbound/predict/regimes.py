@@ -20,6 +20,7 @@ LENGTHS = (128, 512, 2048, 8192, 32768)
 
 _REGIME = {
     TermKind.WEIGHTS: Regime.MEMORY,
+    TermKind.IMBALANCE: Regime.MEMORY,
     TermKind.MATRIX: Regime.COMPUTE,
     TermKind.ATTENTION: Regime.MEMORY,
     TermKind.LAUNCH: Regime.LATENCY,
@@ -29,6 +30,7 @@ _REGIME = {
     TermKind.CROSSINGS: Regime.LINK,
     TermKind.WAITING: Regime.LINK,
 }
+_COMPUTING = frozenset({TermKind.ATTENTION, TermKind.IMBALANCE})
 
 
 def regime_map(
@@ -126,12 +128,12 @@ def steps_of(phase: Phase, batch: int, length: int, rules: SchedulerRules) -> tu
 
 
 def regime_shares(seconds: Mapping[TermKind, float], phase: Phase) -> dict[Regime, float]:
-    """Share of the time in each regime; in prefill attention computes, it does not read."""
+    """Share of the time in each regime; what reads in decode may compute in prefill."""
     shares = dict.fromkeys(Regime, 0.0)
     total = sum(seconds.values())
     for kind, value in seconds.items():
         regime = _REGIME[kind]
-        if kind is TermKind.ATTENTION and phase is Phase.PREFILL:
+        if kind in _COMPUTING and phase is Phase.PREFILL:
             regime = Regime.COMPUTE
         shares[regime] += value / total
     return shares

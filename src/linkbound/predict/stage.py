@@ -5,6 +5,7 @@ from operator import mul
 from linkbound.predict.calibration import Calibration, Constant
 from linkbound.predict.compute import device_parts, host_share, launch_mode, padded_tokens
 from linkbound.predict.cost import KINDS, Cost
+from linkbound.predict.imbalance import expert_imbalance
 from linkbound.predict.pace import Pace, Paces
 from linkbound.predict.price import Priced
 from linkbound.predict.pricing import PlanPrices
@@ -17,7 +18,7 @@ from linkbound.splits.types import Phase, Split
 # Parts are laid out in this order below.
 assert [kind.name for kind in KINDS] == [
     *("WEIGHTS", "MATRIX", "ATTENTION", "LAUNCH", "ROUTING"),
-    *("CROSSINGS", "WAITING", "HOST", "OVERHEAD"),
+    *("CROSSINGS", "WAITING", "HOST", "OVERHEAD", "IMBALANCE"),
 ]
 _NOTHING = Estimate(value=0.0, low=0.0, high=0.0)
 _CROSSINGS = KINDS.index(TermKind.CROSSINGS)
@@ -66,16 +67,17 @@ def _stage_cost(
     split: Split,
 ) -> StageCost:
     lows, highs = pace.prefill_shares if step.chunks else pace.decode_shares
-    device = device_parts(step_work(rank, step, tokens), pace)
+    work = step_work(rank, step, tokens)
+    device, fuller = device_parts(work, pace), expert_imbalance(rank, work, pace, split.ep)
     if crossing is None:
         time, wait = _NOTHING, 0.0
     else:
         time, wait = crossing.time, crossing.calls * pace.wait
     low, high = pace.wait_margin
     cost = Cost(
-        [*device, time.value, wait, 0.0, 0.0],
-        [*map(mul, device, lows), time.low, wait * low, 0.0, 0.0],
-        [*map(mul, device, highs), time.high, wait * high, 0.0, 0.0],
+        [*device, time.value, wait, 0.0, 0.0, fuller.value],
+        [*map(mul, device, lows), time.low, wait * low, 0.0, 0.0, fuller.low],
+        [*map(mul, device, highs), time.high, wait * high, 0.0, 0.0, fuller.high],
     )
     device_s = sum(cost.value)
     host = pace.host if split.tp * split.ep == 1 else pace.host_split

@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from linkbound.evidence.types import Provenance
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.book import CurveBook
 from linkbound.predict.calibration import Calibration, Constant
 from linkbound.predict.compute import padded_tokens
 from linkbound.predict.cost import Cost
+from linkbound.predict.imbalance import BASIS
 from linkbound.predict.pace import Pace, Paces
 from linkbound.predict.pricing import ModelWork, PlanPrices, Source
 from linkbound.predict.schedule import Step
@@ -175,6 +177,8 @@ def _terms(engine: Engine, prices: PlanPrices, step: Step, total: Cost) -> tuple
 def _source(engine: Engine, prices: PlanPrices, step: Step, kind: TermKind) -> Source:
     if kind is TermKind.CROSSINGS:
         return prices.source(phase_of(step), padded_tokens(step.tokens, engine.rules))
+    if kind is TermKind.IMBALANCE:
+        return Provenance.PRIOR, BASIS, ()
     constant = _constant(kind, engine.calibration, prices.plan, step)
     return constant.provenance, constant.basis, engine.calibration.record_ids
 

@@ -34,6 +34,8 @@ class TermKind(StrEnum):
     WAITING = "waiting"
     HOST = "host"
     OVERHEAD = "engine overhead"
+    IMBALANCE = "imbalance"
+    """What the fullest rank of experts, or the slowest stage, takes beyond the mean."""
 
 
 class Regime(StrEnum):

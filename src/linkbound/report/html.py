@@ -32,6 +32,7 @@ _CONTENTS = (
     ("evidence", "Evidence"),
 )
 # Hatches that bars and swatches share; colours come from the style sheet.
+_ANGLES = {"waiting": 45, "host": 135, "overhead": 90, "routing": 0, "imbalance": 70}
 _HATCHES = (
     '<svg class="defs" width="0" height="0" aria-hidden="true" focusable="false"><defs>'
     + "".join(
@@ -39,7 +40,7 @@ _HATCHES = (
         f'patternUnits="userSpaceOnUse" patternTransform="rotate({angle})">'
         '<rect class="ground" width="6" height="6"/>'
         '<line class="stroke" x1="0" x2="0" y1="0" y2="6"/></pattern>'
-        for name, angle in (("waiting", 45), ("host", 135), ("overhead", 90), ("routing", 0))
+        for name, angle in _ANGLES.items()
     )
     + "</defs></svg>"
 )

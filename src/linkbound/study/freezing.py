@@ -17,6 +17,7 @@ from linkbound.predict.reference import RUNTIME, predict_steps
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast, Plan
 from linkbound.serve import VLLM, RunSpec
+from linkbound.serve.batch_records import model_label
 from linkbound.splits.types import Split
 from linkbound.study.latest import latest_forecasts
 from linkbound.study.points import predict_points, seen_by
@@ -66,7 +67,8 @@ def _spec(model: str, plan: Plan, load: Load) -> RunSpec | None:
     if split != plain or plan.arm is Arm.NET or split.ep not in (1, split.tp):
         return None
     return RunSpec(
-        model=model,
+        # The name by which runs of it are filed, also where it was given as a path.
+        model=model_label(model),
         tp=split.tp,
         pp=split.pp,
         expert_parallel=split.ep > 1,

@@ -16,6 +16,7 @@ from linkbound.links import Arm
 from linkbound.predict.points import Measurement, Metric, Observation, observation, over, shape_key
 from linkbound.predict.reference import RUNTIME
 from linkbound.serve import VLLM, EngineRun, RunSpec, merged
+from linkbound.serve.batch_records import model_label
 from linkbound.splits.parse_split import parse_split
 from linkbound.splits.types import Phase, Split
 from linkbound.study.reading import convert, read_run_shapes
@@ -175,7 +176,7 @@ def _spec(
     if arm == Arm.NET.value or split != Split(tp=split.tp, pp=split.pp, ep=split.ep):
         return None
     return RunSpec(
-        model=model,
+        model=model_label(model),
         tp=split.tp,
         pp=split.pp,
         expert_parallel=split.ep > 1,

@@ -2,14 +2,14 @@
 
 ln(gain) moves with each constant by the difference of the two plans' shares of time that depend on
 it: a weight-streaming rate that is 10 % off shifts both plans and hardly their ratio. Crossings are
-not shared: each arm has curves of its own.
+not shared: each arm has curves of its own. Nor is imbalance: each split has its own.
 """
 
 import math
 
 from linkbound.predict.types import Estimate, Forecast, TermKind
 
-_OWN = frozenset({TermKind.CROSSINGS})
+_OWN = frozenset({TermKind.CROSSINGS, TermKind.IMBALANCE})
 
 
 def time_gain(plan: Forecast, baseline: Forecast, gain_error: float) -> Estimate:

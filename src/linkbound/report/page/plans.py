@@ -40,6 +40,7 @@ TERM_LOOKS = {
     TermKind.WAITING: "t-waiting",
     TermKind.HOST: "t-host",
     TermKind.OVERHEAD: "t-overhead",
+    TermKind.IMBALANCE: "t-imbalance",
 }
 
 
