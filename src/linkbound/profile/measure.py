@@ -14,11 +14,12 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from linkbound.links.types import Launch
 from linkbound.profile.kineto import parse_kineto
 from linkbound.profile.network import Network
 from linkbound.profile.repeat import repeated
 from linkbound.profile.spent import Spent
-from linkbound.profile.steps import Step
+from linkbound.profile.steps import Step, goes_through_host
 from linkbound.profile.types import Device, Job, Point, RankPoint, Timeline, chunks_of
 from linkbound.splits.types import Phase
 
@@ -81,6 +82,8 @@ class Measurement:
         spent.part("plain again")
         # Of several chunks they are the calls of one, several times.
         alone = min(CALLS_REPEATS, counts.plain) if counts.traced and chunks == 1 else 0
+        if step.launch is Launch.GRAPH and goes_through_host(job):
+            alone = 0
         calls_s = self._calls_alone(step, alone) if alone else ()
         spent.part("calls alone")
         traffic = self._traffic(step, counts.counted) if self._metered else None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from linkbound.links.types import Launch
+from linkbound.links.types import Arm, Launch
 from linkbound.profile.build import prompts
 from linkbound.profile.network import Network, Part, States
 from linkbound.profile.types import Call, Device, Job, Point
@@ -19,6 +19,7 @@ from linkbound.splits.types import Dispatch, Phase
 DECODE_WARM_UPS = 3
 """Steps before anything is timed or captured: compiles kernels, opens NCCL's channels."""
 ASKS_HOST = "the host must read how many tokens an all-to-all sends"
+THROUGH_HOST = "a rank died of a double free after such a capture (NCCL 2.28.9 through the host)"
 
 
 class Captured(NamedTuple):
@@ -82,6 +83,9 @@ class Step:
         if self._job.split.ep > 1 and self._job.split.dispatch is Dispatch.ALL_TO_ALL:
             self.eager_because = ASKS_HOST
             return
+        if self.point.phase is Phase.PREFILL and goes_through_host(self._job):
+            self.eager_because = THROUGH_HOST
+            return
         stages, self.eager_because = _captured(self._network, self._parts)
         if not _everywhere(self.eager_because is None):
             stages = []
@@ -97,6 +101,14 @@ class Step:
         for _ in range(count - 1):
             self.run()
         return calls
+
+
+def goes_through_host(job: Job) -> bool:
+    """Whether NCCL's proxy threads move what the ranks send, as they do without peer-to-peer.
+
+    Of such calls only the graph of a decode step is known to work: seen with NCCL 2.28.9.
+    """
+    return job.arm in (Arm.STAGED, Arm.NET) and job.split.tp * job.split.ep > 1
 
 
 def _captured(network: Network, parts: Sequence[Part]) -> tuple[list[Captured], str | None]:
