@@ -183,6 +183,23 @@ def test_the_longest_of_a_trace() -> None:
     assert longest(load) == 110
 
 
+def test_a_trace_offers_what_its_arrivals_are(engine: Engine) -> None:
+    entries = tuple(
+        TraceEntry(at_s=at / 100, prompt_tokens=1024, output_tokens=64) for at in range(1, 301)
+    )
+    load = Cell(
+        arrival=Arrival.TRACE,
+        requests=300,
+        prompt_tokens=1,
+        output_tokens=1,
+        seed=1,
+        entries=entries,
+    )
+    found = simulate(engine, scenario(engine, ONE, load))
+    assert found.offered_per_s == pytest.approx(100)
+    assert found.overloaded
+
+
 def test_graphs_of_a_server() -> None:
     sizes = graph_sizes(256)
     assert (sizes[:5], sizes[-1], len(sizes)) == ((1, 2, 4, 8, 16), 512, 51)

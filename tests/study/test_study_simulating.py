@@ -30,7 +30,7 @@ def test_every_split_and_who_is_better(tmp_path: Path, capsys: Any) -> None:
     out = capsys.readouterr().out
     assert out.startswith("Simulated: llama-3.1-8b on the recorded machine h200-pair.\n")
     assert "8,192 tokens and 256 sequences a step, prompts beside decodes." in out
-    assert "6/s poisson, 150 requests, 1,024 in, 32 out, seed 1" in out
+    assert "6/s poisson, 150 requests, 1,024 in, 32 out, seed 1000" in out
     for name in ("one GPU", "2 replicas", "tp2, p2p", "pp2, p2p"):
         assert f"\n{name} " in out
     assert ": tp2, p2p over " in out
@@ -128,6 +128,21 @@ def test_other_engines_have_their_rules_and_borrowed_steps(capsys: Any) -> None:
     out = capsys.readouterr().out
     assert "Scheduler of sglang: 8,192 tokens and 256 sequences a step, prompts alone" in out
     assert "Step times are vLLM's" in out
+    asked[asked.index("one")] = "pp2"
+    assert run(["simulate", "llama-3.1-8b", *HERE, *asked]) == 0
+    assert "Not simulated: pp2, p2p under an engine whose prompts go alone" in (
+        capsys.readouterr().out
+    )
+
+
+def test_one_request_has_no_percentile(capsys: Any) -> None:
+    asked = ["--rate", "1", "--requests", "1", "--split", "one", "--split", "tp2", "--json"]
+    assert run(["simulate", "llama-3.1-8b", *HERE, *asked]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["cells"]
+    for row in shown["plans"]:
+        assert {"output_tokens_per_s", "requests_per_s"} <= set(row["figures"])
+        assert not [name for name in row["figures"] if name.startswith(("ttft", "e2e"))]
+    assert shown["comparisons"][0]["figure"] == "requests_per_s"
 
 
 def measured_study(path: Path, factor: float) -> None:

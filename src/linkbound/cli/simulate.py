@@ -153,6 +153,7 @@ def _asked(asked: dict[str, Any]) -> "Asked":
     from linkbound.cli.serve_plan import read_trace
     from linkbound.links import Arm
     from linkbound.predict.simulate import Balance
+    from linkbound.serve.contenders import reseeded
     from linkbound.serve.plan import LoadWords, parse_slo, plan_cells, plan_contenders
     from linkbound.serve.rules import as_served
     from linkbound.splits.parse_split import parse_split
@@ -185,7 +186,8 @@ def _asked(asked: dict[str, Any]) -> "Asked":
         rules=as_served(rules, asked["sequences"]),
         splits=splits,
         arms=tuple(Arm(one) for one in asked["arms"]) or (Arm.P2P,),
-        cells=plan_cells(words),
+        # As `serve` does: the same options meet the same arrivals.
+        cells=tuple(reseeded(cell, number, 0) for number, cell in enumerate(plan_cells(words))),
         slo=parse_slo(asked["slo"]),
         balance=Balance(asked["balance"]),
         reuse=asked["reuse"],

@@ -60,7 +60,7 @@ def _row(one: Simulation) -> tuple[str, ...]:
         found = one.figures.get(name)
         return _ABSENT if found is None else predicted(found.whole, scale)
 
-    rate, capacity = one.scenario.cell.rate_per_s, one.capacity_per_s
+    rate, capacity = one.offered_per_s, one.capacity_per_s
     share = _ABSENT if rate is None or capacity is None else f"~{rate / capacity.value:.0%}"
     return (
         one.scenario.name,

@@ -200,14 +200,14 @@ def _outcome(engine: Engine, scenario: Scenario, holds: Fit) -> tuple[Outcome, S
         return Skipped(reason=Reason(code="no-curve", text=str(error))), None
     except UsageError as error:
         return Skipped(reason=Reason(code="not-simulated", text=str(error))), None
-    whole = found.figures["e2e_p50_s"].whole
+    whole = found.figures["output_tokens_per_s"].whole
     return (
         Predicted(
             value=whole.value,
             low=whole.low,
             high=whole.high,
-            basis="median time of a request in seconds, simulated: the engine's scheduler over "
-            "steps that are priced term by term",
+            basis="output tokens a second, simulated: the engine's scheduler over steps that are "
+            "priced term by term",
             values={"simulation": msgspec.to_builtins(found)},
         ),
         found,

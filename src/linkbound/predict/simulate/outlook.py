@@ -29,7 +29,8 @@ from linkbound.serve.load_types import Arrival
 # Requests of one load depend on each other through the queue, so that the order statistics of one
 # draw are too sure of themselves: others are drawn beside it.
 DRAWS = 5
-# A full engine is watched for this many times the requests that it holds, at least so many.
+# A full plan is watched for this many times the requests that it holds; of many replicas only for
+# so many, and twice what they hold.
 FULL_ROUNDS = 4
 FULL_LEAST = 200
 FULL_MOST = 4000
@@ -94,14 +95,16 @@ def _capacity(engine: Engine, scenario: Scenario) -> Estimate | None:
 def _full_rate(engine: Engine, scenario: Scenario, pick: Pick) -> float:
     cell = scenario.cell
     places = scenario.rules.max_sequences * scenario.plan.split.replicas
-    requests = min(max(FULL_ROUNDS * places, FULL_LEAST), FULL_MOST, len(cell.entries) or FULL_MOST)
+    requests = max(min(FULL_ROUNDS * places, FULL_MOST), 2 * places, FULL_LEAST)
+    # A trace comes again and again, all of it at once.
+    entries = tuple(msgspec.structs.replace(entry, at_s=0.0) for entry in cell.entries)
     full = msgspec.structs.replace(
         cell,
-        arrival=Arrival.CLOSED if not cell.entries else Arrival.TRACE,
+        arrival=Arrival.TRACE if entries else Arrival.CLOSED,
         rate_per_s=None,
-        concurrency=None if cell.entries else places,
+        concurrency=None if entries else places,
         requests=requests,
-        entries=tuple(msgspec.structs.replace(entry, at_s=0.0) for entry in cell.entries),
+        entries=(entries * (requests // len(entries) + 1))[:requests] if entries else (),
     )
     _, played = play(Tables(engine, msgspec.structs.replace(scenario, cell=full), pick), cell.seed)
     # The start, where all prompts come at once, and the end, where places stay empty, are left out.

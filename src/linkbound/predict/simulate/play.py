@@ -67,6 +67,12 @@ class Tables:
                 why="Their steps wait for each other, which is not simulated.",
                 hint="Take a split whose experts stay inside a replica.",
             )
+        if plan.split.pp > 1 and not self.scenario.rules.mixes:
+            raise UsageError(
+                f"{plan.name} under an engine whose prompts go alone is not simulated.",
+                why="How its stages take turns is not known here.",
+                hint="Take --engine vllm, or a split without pp.",
+            )
         tables: dict[int, StepTable] = {}
         found = []
         for one in engine.replicas(plan):

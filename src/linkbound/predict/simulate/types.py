@@ -10,7 +10,7 @@ from linkbound.predict.simulate.batching import Cache
 from linkbound.predict.simulate.fleet import Balance
 from linkbound.predict.types import Estimate, Plan
 from linkbound.serve.latency import Spread
-from linkbound.serve.load_types import Cell, Slo
+from linkbound.serve.load_types import Arrival, Cell, Slo
 from linkbound.serve.types import SchedulerRules
 from linkbound.values import Value
 
@@ -120,11 +120,16 @@ class Simulation(Value, frozen=True, kw_only=True):
     curve_ids: tuple[str, ...] = ()
 
     @property
+    def offered_per_s(self) -> float | None:
+        """Requests a second that come; None in a closed loop."""
+        cell = self.scenario.cell
+        if cell.arrival is not Arrival.TRACE:
+            return cell.rate_per_s
+        last_s = cell.entries[cell.requests - 1].at_s
+        return cell.requests / last_s if last_s else None
+
+    @property
     def overloaded(self) -> bool:
         """Whether more comes than the plan can serve: times then grow with the number asked."""
-        rate = self.scenario.cell.rate_per_s
-        return (
-            rate is not None
-            and self.capacity_per_s is not None
-            and (rate >= self.capacity_per_s.value)
-        )
+        offered, capacity = self.offered_per_s, self.capacity_per_s
+        return offered is not None and capacity is not None and offered >= capacity.value
