@@ -220,7 +220,7 @@ def test_only_rows_measured_after_the_freezing_count(tmp_path: Path, capsys: Any
     out = capsys.readouterr().out
     found_id = parse_frozen(file.read_bytes(), "f").id
     assert f"id {found_id}" in out
-    assert "Frozen 6 times of 3 points" in out
+    assert "Frozen 6 figures of 3 points" in out
     rows = [
         {**ARM_ROWS[0], "started": after(60)},
         {**ARM_ROWS[1], "started": after(-60)},

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linkbound.cli.freezing import check_freezing, freeze_option, frozen_option, keep_frozen
 from linkbound.cli.options import (
     HELP,
     load_options,
@@ -20,7 +21,6 @@ from linkbound.errors import UsageError
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
     from linkbound.model.types import Load
-    from linkbound.predict.frozen import Frozen
     from linkbound.study.sources import Sources
 
 
@@ -35,13 +35,7 @@ if TYPE_CHECKING:
     metavar="RUNS.jsonl",
     help="Predict the points of a runs file, whose times are not read; needs --freeze.",
 )
-@click.option(
-    "--freeze",
-    "freeze_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Fix the predictions in a new FILE, with a hash to post before anything is measured.",
-)
+@freeze_option
 @click.option(
     "--score",
     "measured",
@@ -49,13 +43,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Compare predictions with a runs file, or with --frozen with a study too.",
 )
-@click.option(
-    "--frozen",
-    "frozen_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Score what --freeze wrote instead of predicting now.",
-)
+@frozen_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "-C", "--study", "path", type=click.Path(path_type=Path), help="Keep the records here."
@@ -111,24 +99,7 @@ def _check(
             why="Predictions of points are there to be scored later.",
             hint="Add --freeze FILE, or write --score to compare with times that are in the file.",
         )
-    if freeze_file is not None and measured is not None:
-        raise UsageError(
-            "--freeze and --score do not go together.",
-            why="Predictions are frozen before there is anything to compare them with.",
-            hint="Freeze first, measure, then write --score FILE --frozen FILE.",
-        )
-    if frozen_file is not None and measured is None:
-        raise UsageError(
-            "--frozen needs --score FILE.",
-            why="A frozen set is compared with what was measured.",
-            hint="Add --score RUNS.jsonl, or a study.",
-        )
-    if freeze_file is not None and freeze_file.exists():
-        raise UsageError(
-            f"{freeze_file} is there already.",
-            why="Frozen predictions are never overwritten.",
-            hint="Name another file.",
-        )
+    check_freezing(freeze_file, measured, frozen_file)
 
 
 def _score(study: "Study", sources: "Sources", runs: Path, as_json: bool) -> None:
@@ -164,7 +135,7 @@ def _freeze_points(
     from linkbound.study.stages import prepare
 
     prepare(study, sources)
-    _keep(study, freeze_points(study, sources, points), freeze_file, as_json)
+    keep_frozen(study, freeze_points(study, sources, points), freeze_file, as_json)
 
 
 def _predict(
@@ -183,20 +154,7 @@ def _predict(
     run_stages(study, wanted, lambda _stage, _held: None)
     if freeze_file is not None:
         frozen = freeze_model(study, sources, wanted.model, wanted.loads)
-        _keep(study, frozen, freeze_file, as_json)
+        keep_frozen(study, frozen, freeze_file, as_json)
         return
     report = gather(study, sources.name, wanted.model, wanted.loads)
     click.echo(render_predictions_json(report) if as_json else render_predictions(report))
-
-
-def _keep(study: "Study", frozen: "Frozen", file: Path, as_json: bool) -> None:
-    """The frozen set as a file and as a record; says its hash."""
-    from linkbound.cli.options import write_text
-    from linkbound.predict.frozen import render_frozen
-    from linkbound.report.frozen_text import frozen_lines
-    from linkbound.study.freezing import append_frozen
-
-    append_frozen(study, frozen)
-    write_text(file, render_frozen(frozen))
-    lines = [*frozen_lines(frozen), f"Wrote {file}"]
-    click.echo(render_frozen(frozen) if as_json else "\n".join(lines), nl=not as_json)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linkbound.cli.freezing import check_freezing, freeze_option, frozen_option, keep_frozen
 from linkbound.cli.options import (
     HELP,
     arrival_options,
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     metavar="STUDY",
     help="Simulate the cells that `serve` measured in this study, and compare.",
 )
+@freeze_option
+@frozen_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "-C", "--study", "path", type=click.Path(path_type=Path), help="Keep the records here."
@@ -84,6 +87,8 @@ def command(
     machine: str | None,
     override: tuple[str, ...],
     measured: Path | None,
+    freeze_file: Path | None,
+    frozen_file: Path | None,
     as_json: bool,
     path: Path | None,
     **asked: Any,
@@ -94,14 +99,23 @@ def command(
     """
     from linkbound.study.stages import prepare_model, request
 
+    check_freezing(freeze_file, measured, frozen_file)
     if measured is None:
         wanted = _asked(asked)
     else:
         _refuse_load(asked)
+    if measured is not None and frozen_file is not None:
+        _score_frozen(path, frozen_file, measured, as_json)
+        return
     sources = read_machine_sources(machine)
     with open_study(path) as study:
         prepare_model(study, request(model, sources, overrides=to_overrides(override)))
-        if measured is None:
+        if measured is None and freeze_file is not None:
+            from linkbound.study.freezing_loads import freeze_loads
+
+            frozen = freeze_loads(study, sources.name, model, wanted)
+            keep_frozen(study, frozen, freeze_file, as_json)
+        elif measured is None:
             _simulate(study, sources, model, wanted, as_json)
         else:
             _score(study, sources, model, measured, asked["sequences"], as_json)
@@ -141,6 +155,24 @@ def _score(
         click.echo(render_load_score_json(found, sources.name, model))
     else:
         head = [f"Simulated: {model} on {_where(sources)}, beside the cells of {measured.name}."]
+        click.echo(render_load_score(found, head))
+
+
+def _score_frozen(path: Path | None, frozen_file: Path, measured: Path, as_json: bool) -> None:
+    from linkbound.evidence.study import Study
+    from linkbound.report.load_score import render_load_score, render_load_score_json
+    from linkbound.study.scoring_frozen import read_frozen
+    from linkbound.study.simulation_score import score_frozen_loads
+
+    frozen = read_frozen(frozen_file)
+    with open_study(path) as study, Study.open(existing(measured)) as other:
+        found = score_frozen_loads(study, other, frozen)
+    machine = frozen.content.machine
+    if as_json:
+        models = dict.fromkeys(one.model for one in frozen.content.loads)
+        click.echo(render_load_score_json(found, machine, ", ".join(models)))
+    else:
+        head = [f"Simulated on {machine}, beside the cells of {measured.name}."]
         click.echo(render_load_score(found, head))
 
 

@@ -14,6 +14,7 @@ from linkbound.errors import InputError
 from linkbound.evidence.content import read_json
 from linkbound.evidence.types import Fingerprint, canonical_json
 from linkbound.predict.calibration import Calibration
+from linkbound.predict.load_points import LoadPrediction
 from linkbound.predict.points import Observation, Prediction, point_of
 from linkbound.predict.score_types import Timing
 from linkbound.values import Value
@@ -36,7 +37,8 @@ class FrozenContent(Value, frozen=True, kw_only=True):
     calibration: Calibration
     inputs: tuple[str, ...]
     """Ids of the records that the predictions rest on."""
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[Prediction, ...] = ()
+    loads: tuple[LoadPrediction, ...] = ()
     left_out: tuple[str, ...] = ()
     """What was asked and is not predicted, each with why."""
 

@@ -4,18 +4,20 @@ from collections.abc import Iterable
 
 import msgspec
 
+from linkbound.predict.score_types import Timing
 from linkbound.predict.simulate.score import LoadScore, LoadScoreRow
+from linkbound.report.score_text import TIMING_WORDS
 from linkbound.report.table import render_table
 from linkbound.report.words import predicted
 from linkbound.units import format_significant
 
 SCHEMA, VERSION = "linkbound.load-score", 1
-_HEADER = ("cell", "contender", "figure", "measured (range of repeats)", "simulated", "error_%")
+_HEADER = ("cell", "contender", "figure", "measured (range of repeats)", "simulated", "error_%", "")
 
 
 def render_load_score(score: LoadScore, head: Iterable[str]) -> str:
     """`head`, then a row for each figure, and last one line a figure."""
-    lines = [*head, "Times in ms, rates a second."]
+    lines = [*head, *_frozen(score), "Times in ms, rates a second."]
     if score.rows:
         lines += render_table(_HEADER, [_row(row) for row in score.rows], left=3)
     lines += [f"Not compared: {one}" for one in score.skipped]
@@ -26,6 +28,17 @@ def render_load_score(score: LoadScore, head: Iterable[str]) -> str:
         for one in score.summaries
     ]
     return "\n".join(lines)
+
+
+def _frozen(score: LoadScore) -> list[str]:
+    """Which set, and how much of it was there before it was measured."""
+    if score.frozen is None:
+        return []
+    first = sum(row.timing is Timing.BEFORE for row in score.rows)
+    return [
+        f"Frozen {score.frozen.frozen}, id {score.frozen.id}.",
+        f"Measured after that: {first} of {len(score.rows)} rows. Only these count.",
+    ]
 
 
 def _row(row: LoadScoreRow) -> tuple[str, ...]:
@@ -41,6 +54,7 @@ def _row(row: LoadScoreRow) -> tuple[str, ...]:
         f"{middle} ({low}-{high}), n {row.n}",
         predicted(row.predicted, scale),
         f"{row.error * 100:.1f}",
+        TIMING_WORDS.get(row.timing, ""),
     )
 
 

@@ -1,5 +1,7 @@
 """Predictions against measurements as a table; the last lines are medians and worsts (E3)."""
 
+from collections.abc import Mapping
+
 from linkbound.predict.score_types import (
     EffectRow,
     Score,
@@ -8,6 +10,12 @@ from linkbound.predict.score_types import (
     Summary,
     Timing,
 )
+
+TIMING_WORDS: Mapping[Timing | None, str] = {
+    Timing.LATER: "not frozen before",
+    Timing.UNKNOWN: "measured at an unknown time",
+}
+"""Why a row of a frozen set does not count; nothing of one that does."""
 
 
 def render_score(score: Score, machine: str) -> str:
@@ -48,13 +56,8 @@ def _mark(row: ScoreRow) -> str:
     """Why a row does not count; nothing where it does."""
     if row.seen:
         return "  seen"
-    match row.timing:
-        case Timing.LATER:
-            return "  not frozen before"
-        case Timing.UNKNOWN:
-            return "  measured at an unknown time"
-        case _:
-            return ""
+    word = TIMING_WORDS.get(row.timing, "")
+    return f"  {word}" if word else ""
 
 
 def _head(width: int) -> str:

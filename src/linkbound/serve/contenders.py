@@ -93,6 +93,13 @@ def cell_subject(run: ServeRun, contender: Contender, cell: Cell, repeat: int) -
     }
 
 
+CELL_NAMES = (
+    *("cell", "arrival", "rate_per_s", "concurrency", "burstiness", "requests"),
+    *("prompt_tokens", "output_tokens", "seed"),
+)
+"""The dimensions of `cell_dimensions`."""
+
+
 def cell_dimensions(cell: Cell) -> dict[str, Any]:
     """What a cell asks, whoever answers it."""
     return {

@@ -12,6 +12,7 @@ from linkbound.evidence.types import Derived, Record
 from linkbound.links import Arm
 from linkbound.model.types import Load
 from linkbound.predict.frozen import Frozen, FrozenContent, freeze, render_frozen
+from linkbound.predict.load_points import LoadPrediction
 from linkbound.predict.points import Metric, Prediction, shape_key
 from linkbound.predict.reference import RUNTIME, predict_steps
 from linkbound.predict.steptime import Engine
@@ -45,14 +46,15 @@ def freeze_model(study: Study, sources: Sources, model: str, loads: Iterable[Loa
             call = _call(engine, found, spec)
             predictions.append(msgspec.structs.replace(call, seen=seen(spec, call.shape)))
             predictions.append(_steps(engine, found.plan, spec))
-    return _frozen(study, sources, _once(predictions), tuple(left_out))
+    return frozen_set(study, sources.name, predictions=_once(predictions), left_out=left_out)
 
 
 def freeze_points(study: Study, sources: Sources, path: Path) -> Frozen:
     """The points of a runs file; its times, if it has any, are not read."""
     data = read_runs_file(path)
     fixed = predict_points(study, sources, path.name, data, shapes_beside(path, data))
-    return _frozen(study, sources, _once(fixed.predictions.values()), fixed.skipped)
+    predictions = _once(fixed.predictions.values())
+    return frozen_set(study, sources.name, predictions=predictions, left_out=fixed.skipped)
 
 
 def _once(predictions: Iterable[Prediction]) -> tuple[Prediction, ...]:
@@ -98,12 +100,18 @@ def _steps(engine: Engine, plan: Plan, spec: RunSpec) -> Prediction:
     return predict_steps(engine, plan, asked)
 
 
-def _frozen(
-    study: Study, sources: Sources, predictions: tuple[Prediction, ...], left_out: tuple[str, ...]
+def frozen_set(
+    study: Study,
+    machine: str,
+    *,
+    predictions: tuple[Prediction, ...] = (),
+    loads: tuple[LoadPrediction, ...] = (),
+    left_out: Iterable[str] = (),
 ) -> Frozen:
-    held = read_machine_record(study, sources.name)
-    record, calibration = read_calibration(study, sources.name)
-    curves = (one.id for kind in _INPUTS for one in study.find(kind, machine=sources.name))
+    """Predictions as they stand now, with what they rest on in the study."""
+    held = read_machine_record(study, machine)
+    record, calibration = read_calibration(study, machine)
+    curves = (one.id for kind in _INPUTS for one in study.find(kind, machine=machine))
     return freeze(
         FrozenContent(
             frozen=datetime.now(UTC).isoformat(),
@@ -114,7 +122,8 @@ def _frozen(
             calibration=calibration,
             inputs=tuple(dict.fromkeys((held.record_id, record.id, *record.parents, *curves))),
             predictions=predictions,
-            left_out=left_out,
+            loads=loads,
+            left_out=tuple(left_out),
         )
     )
 
@@ -128,7 +137,12 @@ def append_frozen(study: Study, frozen: Frozen) -> str:
         Record(
             kind="predict.frozen",
             subject={"machine": frozen.content.machine, "id": frozen.id},
-            outcome=Derived(values={"predictions": len(frozen.content.predictions)}),
+            outcome=Derived(
+                values={
+                    "predictions": len(frozen.content.predictions),
+                    "loads": len(frozen.content.loads),
+                }
+            ),
             method="linkbound.predict.freeze",
             machine=frozen.content.fingerprint.id,
             started=frozen.content.frozen,

@@ -8,15 +8,25 @@ from collections.abc import Iterable
 import msgspec
 
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Derived, Measured, Record
+from linkbound.evidence.types import Derived, Measured, Record, canonical_json
 from linkbound.links import Arm
-from linkbound.predict.simulate.score import LoadScore, LoadScoreRow, score_cell, summaries
+from linkbound.predict.frozen import Frozen, timing
+from linkbound.predict.score_types import FrozenSet
+from linkbound.predict.simulate.score import (
+    LoadScore,
+    LoadScoreRow,
+    comparable,
+    score_cell,
+    summaries,
+)
+from linkbound.serve.batch_records import model_label
 from linkbound.serve.compare_runs import rows_of
-from linkbound.serve.contenders import cell_key
+from linkbound.serve.contenders import CELL_NAMES, cell_dimensions, cell_key
 from linkbound.serve.engines import ENGINES
 from linkbound.serve.load_types import Arrival, Cell
 from linkbound.serve.rules import as_served
 from linkbound.splits.parse_split import parse_split
+from linkbound.study.freezing import append_frozen
 from linkbound.study.simulating import Asked, simulate_all
 
 Group = tuple[str, str]
@@ -26,10 +36,7 @@ def score_loads(
     study: Study, measured: Study, machine: str, model: str, sequences: int | None
 ) -> LoadScore:
     """Every measured cell of `measured` beside its simulation, which `study` keeps."""
-    groups: dict[Group, list[Record]] = {}
-    for record in measured.find("serve.load"):
-        key = (str(record.subject["contender"]), cell_key(record.subject))
-        groups.setdefault(key, []).append(record)
+    groups = _cells(measured)
     rows: list[LoadScoreRow] = []
     skipped = []
     for (contender, cell), records in groups.items():
@@ -42,7 +49,7 @@ def score_loads(
         # Only now what was measured is read.
         found = rows_of(records)
         for simulation in shown.simulations:
-            rows += score_cell(found[0], simulation)
+            rows += score_cell(found[0], comparable(simulation))
     score = LoadScore(rows=tuple(rows), summaries=summaries(rows), skipped=tuple(skipped))
     study.append(
         Record(
@@ -54,6 +61,70 @@ def score_loads(
         )
     )
     return score
+
+
+def _cells(measured: Study) -> dict[Group, list[Record]]:
+    """Measured cells by contender and cell, repeats together."""
+    groups: dict[Group, list[Record]] = {}
+    for record in measured.find("serve.load"):
+        key = (str(record.subject["contender"]), cell_key(record.subject))
+        groups.setdefault(key, []).append(record)
+    return groups
+
+
+def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadScore:
+    """Every measured cell beside what was frozen of it; `study` keeps the score."""
+    content = frozen.content
+    fixed = {
+        (one.engine, one.model, one.contender, canonical_json(cell_dimensions(one.cell))): one
+        for one in content.loads
+    }
+    rows: list[LoadScoreRow] = []
+    skipped = []
+    for (contender, cell), records in _cells(measured).items():
+        kept = [record for record in records if isinstance(record.outcome, Measured)]
+        found = fixed.get(_named(records[0]))
+        if not kept:
+            skipped.append(f"{contender}, {cell}: it was not measured.")
+        elif found is None:
+            skipped.append(f"{contender}, {cell}: no prediction of it was frozen.")
+        elif kept[0].machine not in (None, content.fingerprint.id):
+            skipped.append(f"{contender}, {cell}: measured on machine {kept[0].machine}.")
+        else:
+            started = [record.started for record in kept]
+            first = None if None in started else min(one for one in started if one is not None)
+            when = timing(content.frozen, first)
+            rows += score_cell(rows_of(kept)[0], found.figures, when)
+    score = LoadScore(
+        rows=tuple(rows),
+        summaries=summaries(rows),
+        skipped=tuple(skipped),
+        frozen=FrozenSet(id=frozen.id, frozen=content.frozen),
+    )
+    ids = dict.fromkeys(one for row in rows for one in row.record_ids)
+    study.append(
+        Record(
+            kind="predict.load_score",
+            subject={"machine": content.machine, "frozen": frozen.id},
+            outcome=Derived(values={"score": msgspec.to_builtins(score)}),
+            method="linkbound.predict.simulate.score",
+            machine=content.fingerprint.id,
+            parents=(append_frozen(study, frozen), *(one for one in ids if study.has(one))),
+        )
+    )
+    return score
+
+
+def _named(record: Record) -> tuple[str, str, str, bytes]:
+    """What names a measured cell, as `LoadPrediction` does."""
+    subject = record.subject
+    dimensions = {name: subject[name] for name in CELL_NAMES}
+    return (
+        str(subject["engine"]),
+        model_label(str(subject["model"])),
+        str(subject["contender"]),
+        canonical_json(dimensions),
+    )
 
 
 def _problem(records: Iterable[Record]) -> str | None:

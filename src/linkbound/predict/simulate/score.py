@@ -1,9 +1,10 @@
 """Simulated figures beside measured ones of the same cell (E3)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from linkbound.predict.effects import range_error
+from linkbound.predict.score_types import FrozenSet, Timing
 from linkbound.predict.simulate.types import Simulation
 from linkbound.predict.types import Estimate
 from linkbound.serve.compare_runs import Row
@@ -26,6 +27,8 @@ class LoadScoreRow(Value, frozen=True, kw_only=True):
     predicted: Estimate
     error: float
     """0 inside the repeats' range, else the distance to its nearer end over that end."""
+    timing: Timing | None = None
+    """None where it was simulated when the cell was scored, its times unread."""
     record_ids: tuple[str, ...]
 
 
@@ -47,19 +50,24 @@ class LoadScore(Value, frozen=True, kw_only=True):
     summaries: tuple[LoadScoreSummary, ...]
     skipped: tuple[str, ...]
     """Cells that are not compared, each with why."""
+    frozen: FrozenSet | None = None
+    """None where cells were simulated when they were scored."""
 
 
-def score_cell(measured: Row, simulated: Simulation) -> tuple[LoadScoreRow, ...]:
-    """Figures that both have; those of a load that somebody stated a target for are not compared.
+def comparable(simulated: Simulation) -> dict[str, Estimate]:
+    """Figures that a measured cell can have too: it does not say what goodput was aimed at."""
+    return {name: outlook.whole for name, outlook in simulated.figures.items() if name != "goodput"}
 
-    A measured cell does not say its target.
-    """
+
+def score_cell(
+    measured: Row, figures: Mapping[str, Estimate], timing: Timing | None = None
+) -> tuple[LoadScoreRow, ...]:
+    """Figures that both have."""
     found = []
     for name, figure in measured.figures.items():
-        outlook = simulated.figures.get(name)
-        if outlook is None or name == "goodput":
+        whole = figures.get(name)
+        if whole is None:
             continue
-        whole = outlook.whole
         found.append(
             LoadScoreRow(
                 contender=measured.contender,
@@ -71,6 +79,7 @@ def score_cell(measured: Row, simulated: Simulation) -> tuple[LoadScoreRow, ...]
                 n=figure.n,
                 predicted=whole,
                 error=range_error(whole.value, figure.low, figure.high),
+                timing=timing,
                 record_ids=measured.record_ids,
             )
         )
@@ -78,10 +87,14 @@ def score_cell(measured: Row, simulated: Simulation) -> tuple[LoadScoreRow, ...]
 
 
 def summaries(rows: Sequence[LoadScoreRow]) -> tuple[LoadScoreSummary, ...]:
-    """Median and worst error and coverage of every figure, in order of appearance."""
+    """Median and worst error and coverage of every figure, in order of appearance.
+
+    Of a frozen set only rows count that were measured after it.
+    """
     found = []
-    for figure in dict.fromkeys(row.figure for row in rows):
-        mine = [row for row in rows if row.figure == figure]
+    timely = [row for row in rows if row.timing in (None, Timing.BEFORE)]
+    for figure in dict.fromkeys(row.figure for row in timely):
+        mine = [row for row in timely if row.figure == figure]
         met = [
             row.predicted.low <= row.measured_high and row.predicted.high >= row.measured_low
             for row in mine
