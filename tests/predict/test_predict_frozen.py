@@ -324,6 +324,16 @@ def test_a_model_is_frozen_in_every_plan_as_calls_and_as_steps(tmp_path: Path, c
     assert run(["check", str(study)]) == 0
 
 
+def test_a_mixture_is_frozen_without_what_a_row_cannot_say(tmp_path: Path) -> None:
+    file = tmp_path / "f.json"
+    words = ["predict", "mixtral-8x7b", "--machine", "h200-pair", "--concurrency", "4"]
+    assert run([*words, "--freeze", str(file)]) == 0
+    content = parse_frozen(file.read_bytes(), "f").content
+    assert {(one.spec.tp, one.spec.pp) for one in content.predictions} == {(1, 1), (2, 1), (1, 2)}
+    assert {one.split(",")[0].split(":")[0] for one in content.left_out} == {"2 replicas", "ep2 x2"}
+    assert all("mixture" in one.unseen for one in content.predictions)
+
+
 def test_a_frozen_file_is_never_overwritten(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "f.json"
     file.write_text("something")

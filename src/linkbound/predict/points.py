@@ -5,13 +5,16 @@ from enum import StrEnum
 
 import msgspec
 
-from linkbound.model.types import ModelShape
+from linkbound.links.types import Arm
+from linkbound.model.types import Load, ModelShape
 from linkbound.predict.calibrate import load_of, split_of
 from linkbound.predict.forecast import forecast, plan_on
 from linkbound.predict.pricing import NoForecast
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Estimate
+from linkbound.serve.rules import VLLM
 from linkbound.serve.types import EngineRun, RunSpec
+from linkbound.splits.types import Split
 from linkbound.values import Value
 
 
@@ -70,6 +73,27 @@ def shape_key(shape: ModelShape) -> str:
     return (
         f"{len(shape.layers)} layers of {shape.hidden}, {shape.parameters} parameters, "
         f"{shape.weight_bytes:.0f} bytes"
+    )
+
+
+def spec_of(
+    split: Split, arm: Arm | None, load: Load, *, model: str, engine: str = VLLM.engine
+) -> RunSpec | None:
+    """The point of a batch on a split; None where a row of a runs file could not say it."""
+    plain = split.replicas == 1 and split.ep in (1, split.tp)
+    if not plain or split != Split(tp=split.tp, pp=split.pp, ep=split.ep) or arm is Arm.NET:
+        return None
+    return RunSpec(
+        model=model,
+        tp=split.tp,
+        pp=split.pp,
+        expert_parallel=split.ep > 1,
+        custom_all_reduce=arm in (None, Arm.P2P),
+        p2p_disabled=arm is Arm.STAGED,
+        batch=load.concurrency,
+        prompt_tokens=load.prompt_tokens,
+        output_tokens=load.output_tokens,
+        engine=engine,
     )
 
 

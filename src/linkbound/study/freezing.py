@@ -9,17 +9,15 @@ import msgspec
 from linkbound import __version__
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Record
-from linkbound.links import Arm
 from linkbound.model.types import Load
 from linkbound.predict.frozen import Frozen, FrozenContent, freeze, render_frozen
 from linkbound.predict.load_points import LoadPrediction
-from linkbound.predict.points import Metric, Prediction, shape_key
+from linkbound.predict.points import Metric, Prediction, shape_key, spec_of
 from linkbound.predict.reference import RUNTIME, predict_steps
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast, Plan
 from linkbound.serve import VLLM, RunSpec
 from linkbound.serve.batch_records import model_label
-from linkbound.splits.types import Split
 from linkbound.study.latest import latest_forecasts
 from linkbound.study.points import predict_points, seen_by
 from linkbound.study.predicting import engine_for
@@ -39,7 +37,8 @@ def freeze_model(study: Study, sources: Sources, model: str, loads: Iterable[Loa
     for load in loads:
         subject = {"machine": sources.name, "model": model, **msgspec.to_builtins(load)}
         for _, found in latest_forecasts(study, **subject):
-            spec = _spec(model, found.plan, load)
+            # The name by which runs of it are filed, also where it was given as a path.
+            spec = spec_of(found.plan.split, found.plan.arm, load, model=model_label(model))
             if spec is None:
                 left_out[f"{found.plan.name}: no run of one engine is asked so."] = None
                 continue
@@ -60,26 +59,6 @@ def freeze_points(study: Study, sources: Sources, path: Path) -> Frozen:
 def _once(predictions: Iterable[Prediction]) -> tuple[Prediction, ...]:
     """One prediction a point: repeated rows of a file ask the same."""
     return tuple({one.spec: one for one in predictions}.values())
-
-
-def _spec(model: str, plan: Plan, load: Load) -> RunSpec | None:
-    """The point of a plan under a load; None where a row of a runs file cannot say it."""
-    split = plan.split
-    plain = Split(tp=split.tp, pp=split.pp, ep=split.ep)
-    if split != plain or plan.arm is Arm.NET or split.ep not in (1, split.tp):
-        return None
-    return RunSpec(
-        # The name by which runs of it are filed, also where it was given as a path.
-        model=model_label(model),
-        tp=split.tp,
-        pp=split.pp,
-        expert_parallel=split.ep > 1,
-        custom_all_reduce=plan.arm in (None, Arm.P2P),
-        p2p_disabled=plan.arm is Arm.STAGED,
-        batch=load.concurrency,
-        prompt_tokens=load.prompt_tokens,
-        output_tokens=load.output_tokens,
-    )
 
 
 def _call(engine: Engine, found: Forecast, spec: RunSpec) -> Prediction:

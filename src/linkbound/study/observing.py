@@ -13,12 +13,21 @@ from linkbound.evidence.stats import median
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record
 from linkbound.links import Arm
-from linkbound.predict.points import Measurement, Metric, Observation, observation, over, shape_key
+from linkbound.model.types import Load
+from linkbound.predict.points import (
+    Measurement,
+    Metric,
+    Observation,
+    observation,
+    over,
+    shape_key,
+    spec_of,
+)
 from linkbound.predict.reference import RUNTIME
 from linkbound.serve import VLLM, EngineRun, RunSpec, merged
 from linkbound.serve.batch_records import model_label
 from linkbound.splits.parse_split import parse_split
-from linkbound.splits.types import Phase, Split
+from linkbound.splits.types import Phase
 from linkbound.study.reading import convert, read_run_shapes
 from linkbound.values import Value
 
@@ -82,9 +91,11 @@ def _load_spec(subject: Mapping[str, Any]) -> RunSpec | None:
         str(subject["model"]),
         str(subject["split"]),
         subject["arm"],
-        batch=concurrency,
-        prompt_tokens=subject["prompt_tokens"],
-        output_tokens=subject["output_tokens"],
+        Load(
+            prompt_tokens=subject["prompt_tokens"],
+            output_tokens=subject["output_tokens"],
+            concurrency=concurrency,
+        ),
     )
 
 
@@ -125,10 +136,12 @@ def _profiles(study: Study) -> Iterable[Observed]:
             str(subject["model"]),
             str(subject["split"]),
             subject["arm"],
-            batch=subject["batch"],
-            prompt_tokens=subject["context"] if decode else subject["tokens"],
-            output_tokens=1,
-            engine=RUNTIME,
+            Load(
+                prompt_tokens=subject["context"] if decode else subject["tokens"],
+                output_tokens=1,
+                concurrency=subject["batch"],
+            ),
+            RUNTIME,
         )
         if spec is not None:
             metric = Metric.DECODE_STEP if decode else Metric.PREFILL_STEP
@@ -169,21 +182,15 @@ def _repeats(records: Iterable[Record]) -> list[tuple[Mapping[str, Any], list[Re
 
 
 def _spec(
-    model: str, split_name: str, arm: str | None, *, engine: str = VLLM.engine, **load: int
+    model: str, split_name: str, arm: str | None, load: Load, engine: str = VLLM.engine
 ) -> RunSpec | None:
     """A point by the names of its split and arm; None where a runs file could not say it."""
-    split = parse_split(split_name)
-    if arm == Arm.NET.value or split != Split(tp=split.tp, pp=split.pp, ep=split.ep):
-        return None
-    return RunSpec(
+    return spec_of(
+        parse_split(split_name),
+        None if arm is None else Arm(arm),
+        load,
         model=model_label(model),
-        tp=split.tp,
-        pp=split.pp,
-        expert_parallel=split.ep > 1,
-        custom_all_reduce=arm in (None, Arm.P2P.value),
-        p2p_disabled=arm == Arm.STAGED.value,
         engine=engine,
-        **load,
     )
 
 
