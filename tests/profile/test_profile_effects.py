@@ -1,16 +1,18 @@
 """What rows show by themselves, from step times that are chosen."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_results import DECODE, job, result
 
-from linkbound.links.types import Arm
+from linkbound.links.types import Arm, Launch
 from linkbound.profile.cells import notes
 from linkbound.profile.effects import Against, Answer, compared, effects, sentence
 from linkbound.profile.launch import JobResult
 from linkbound.profile.summary import rows
 from linkbound.profile.types import Delay
+from linkbound.splits.types import Split
 
 
 def _child(split: str, arm: Arm | None, step_s: float) -> JobResult:
@@ -68,6 +70,19 @@ def test_the_sentence_has_every_figure() -> None:
         "tp2 p2p is faster than one GPU, beyond the noise of the repeats: "
         "decode 4 after 16 5.00 ms against 10.0 ms (x2.00)."
     )
+
+
+def test_a_step_that_only_the_host_launches_is_named() -> None:
+    graph, eager = rows([_child("tp2", Arm.P2P, 0.005), _child("tp2", Arm.STAGED, 0.010)])
+    eager = msgspec.structs.replace(eager, launch=Launch.EAGER.value)
+    graph = msgspec.structs.replace(graph, launch=Launch.GRAPH.value)
+    single = msgspec.structs.replace(graph, split=Split(), arm=None)
+    shown = {one.code: sentence(one) for one in effects([graph, eager, single])}
+    words = shown["faster-than-staged"]
+    assert words.endswith("(x2.00, the other launched call by call).")
+    slower = shown["slower-than-one-gpu"]
+    assert slower.endswith("(x0.500, launched call by call).")
+    assert "call by call" not in shown["same-as-one-gpu"]
 
 
 @given(st.floats(1e-6, 10), st.floats(1e-6, 10))

@@ -6,7 +6,7 @@ Two rows differ only where the ranges of their repeats do not meet.
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
-from linkbound.links.types import Arm
+from linkbound.links.types import Arm, Launch
 from linkbound.profile.summary import Row
 from linkbound.profile.types import Point
 from linkbound.splits.types import Split
@@ -18,6 +18,9 @@ UNREPEATED_SPREAD = 0.05
 (NVIDIA/cuda-samples#449)."""
 LEAST_SPREAD = 0.01
 """Half-width of any: two repeats can agree by chance."""
+
+
+THIS, OTHER = "this", "other"
 
 
 class Answer(StrEnum):
@@ -46,6 +49,9 @@ class Pair(Value, frozen=True, kw_only=True):
     gain: float
     low: float
     high: float
+    by_host: str | None = None
+    """`THIS` or `OTHER` where the host launched only that one call by call: its launches are in
+    the comparison. None where both were launched alike."""
 
 
 class Effect(Value, frozen=True, kw_only=True):
@@ -97,7 +103,14 @@ def compared(row: Row, other: Row) -> Pair:
         gain=other.step_s / row.step_s,
         low=other_low_s / high_s,
         high=other_high_s / low_s,
+        by_host=_by_host(row, other),
     )
+
+
+def _by_host(row: Row, other: Row) -> str | None:
+    if row.launch == other.launch:
+        return None
+    return THIS if row.launch == Launch.EAGER else OTHER
 
 
 def _range(row: Row) -> tuple[float, float]:
@@ -121,9 +134,13 @@ def sentence(effect: Effect) -> str:
         how = f"as fast as {effect.against.value} within the noise of the repeats"
     else:
         how = f"{effect.answer.value} than {effect.against.value}, beyond the noise of the repeats"
-    points = "; ".join(
-        f"{pair.point.name} {format_time(pair.step_s)} against {format_time(pair.other_s)} "
-        f"(x{format_significant(pair.gain)})"
-        for pair in effect.pairs
-    )
+    points = "; ".join(_point_words(pair) for pair in effect.pairs)
     return f"{effect.split.name}{arm} is {how}: {points}."
+
+
+def _point_words(pair: Pair) -> str:
+    launched = {THIS: ", launched call by call", OTHER: ", the other launched call by call"}
+    return (
+        f"{pair.point.name} {format_time(pair.step_s)} against {format_time(pair.other_s)} "
+        f"(x{format_significant(pair.gain)}{launched.get(pair.by_host or '', '')})"
+    )
