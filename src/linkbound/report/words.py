@@ -14,6 +14,7 @@ from linkbound.predict.types import Estimate, Forecast, Plan, TermKind
 from linkbound.report.types import CurveShown, LoadShown, Report
 from linkbound.splits.types import Fit
 from linkbound.units import format_significant
+from linkbound.verdict.profiled import CODE
 from linkbound.verdict.types import Answer, PlanVerdict, Reason, Verdict
 
 SHORT_ID = 12
@@ -121,13 +122,16 @@ def fits_word(report: Report, plan: Plan) -> str:
 
 
 def leading_reasons(verdict: Verdict) -> list[Reason]:
-    """Three reasons: the first ones, and what the link is worth if anything was said of it."""
+    """Three reasons: the first ones, and of what was profiled and of the link the most telling."""
+    plan = "" if verdict.plan is None else verdict.plan.name
     split = "" if verdict.plan is None else verdict.plan.split.name
+    profiled = [one for one in verdict.reasons if one.code.startswith(CODE)]
+    profiled.sort(key=lambda one: plan not in one.text)
     link = [one for one in verdict.reasons if one.code.startswith("link-")]
     link.sort(key=lambda one: split not in one.text)
-    rest = [one for one in verdict.reasons if one not in link]
-    first = LEADING_REASONS - 1 if link else LEADING_REASONS
-    return [*rest[:first], *link, *rest[first:]][:LEADING_REASONS]
+    rest = [one for one in verdict.reasons if one not in (*link, *profiled)]
+    first = LEADING_REASONS - bool(link) - bool(profiled)
+    return [*rest[:first], *profiled[:1], *link, *rest[first:], *profiled[1:]][:LEADING_REASONS]
 
 
 def reason_ids(reason: Reason, load: LoadShown) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What earlier stages left in a study, read back as values: stages meet only here (E1)."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -64,8 +65,21 @@ def values_of(record: Record) -> Any:
 
 def convert(record: Record, key: str, kind: type[T]) -> T:
     """One value of a record. Raises StudyError where another version wrote it differently."""
+    return _converted(record, kind, lambda values: values[key])
+
+
+def convert_whole(record: Record, kind: type[T], *beside: str) -> T:
+    """All values of a record but those named in `beside`. Raises StudyError like `convert`."""
+    return _converted(
+        record,
+        kind,
+        lambda values: {name: one for name, one in values.items() if name not in beside},
+    )
+
+
+def _converted(record: Record, kind: type[T], pick: Callable[[Any], object]) -> T:
     try:
-        return msgspec.convert(values_of(record)[key], kind)
+        return msgspec.convert(pick(values_of(record)), kind)
     except (msgspec.ValidationError, KeyError) as error:
         raise StudyError(
             f"Record {record.id[:12]} ({record.kind}) is not of this version: {error}.",

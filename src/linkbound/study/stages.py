@@ -30,6 +30,7 @@ from linkbound.study.markers import (
 )
 from linkbound.study.plans import candidate_splits
 from linkbound.study.predicting import predict_all
+from linkbound.study.profiles import effect_records
 from linkbound.study.reading import read_access, read_machine_record, read_shape
 from linkbound.study.scoring import score_own
 from linkbound.study.sources import Sources, read_recorded
@@ -124,6 +125,7 @@ def _key(study: Study, stage: Stage, asked: Request) -> StageKey:
     if stage is Stage.VERDICT:
         parts.append(asked.min_gain)
     taught = taught_by(study, asked.sources.name) if stage in _ON_LINKS else ()
+    profiled = _profiled_by(study, asked) if stage is Stage.VERDICT else ()
     return StageKey(
         stage=stage,
         scope={
@@ -131,10 +133,18 @@ def _key(study: Study, stage: Stage, asked: Request) -> StageKey:
             "model": asked.model,
             # What rests on constants is made again once scores or other runs have moved them.
             **({"taught_by": inputs_of(taught)} if taught else {}),
+            # A verdict shows what profiles measured: it is made again after each.
+            **({"profiled_by": inputs_of(profiled)} if profiled else {}),
         },
         inputs=inputs_of(parts),
         loads=asked.loads,
     )
+
+
+def _profiled_by(study: Study, asked: Request) -> tuple[str, ...]:
+    """Records of profiles that a verdict shows."""
+    held = read_machine_record(study, asked.sources.name)
+    return tuple(one.id for one in effect_records(study, held, asked.shape.name))
 
 
 def _topology(study: Study, sources: Sources) -> bool:

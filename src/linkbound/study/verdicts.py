@@ -17,6 +17,7 @@ from linkbound.study.faults import read_findings
 from linkbound.study.latest import latest, latest_forecasts
 from linkbound.study.plans import plans_of
 from linkbound.study.predicting import engine_for
+from linkbound.study.profiles import read_profiled
 from linkbound.study.reading import (
     MachineRead,
     read_access,
@@ -27,6 +28,7 @@ from linkbound.study.reading import (
 from linkbound.verdict.break_even import break_even
 from linkbound.verdict.decide import WEAKEST_FIRST, Case, Unpriced, decide
 from linkbound.verdict.link_gain import link_gain
+from linkbound.verdict.profiled import profiled_reasons
 from linkbound.verdict.types import PlanVerdict, Reason, Verdict
 
 _RATE_KINDS = ("links.rates", "links.latencies")
@@ -37,7 +39,9 @@ def judge_all(
 ) -> None:
     """A record of the verdict for each load."""
     held = read_machine_record(study, machine)
-    engine = engine_for(study, machine, read_shape(study, model)[1])
+    shape = read_shape(study, model)[1]
+    engine = engine_for(study, machine, shape)
+    profiled = read_profiled(study, held, shape.name)
     for load in loads:
         subject = {"machine": machine, "model": model, **msgspec.to_builtins(load)}
         calls = latest_forecasts(study, **subject)
@@ -58,8 +62,8 @@ def judge_all(
         )
         verdict = with_break_even(decide(case), case, engine)
         link = _link_reason(study, held, engine)
-        if link is not None:
-            verdict = msgspec.structs.replace(verdict, reasons=(*verdict.reasons, link))
+        beside = (*profiled_reasons(load, profiled), *(() if link is None else (link,)))
+        verdict = msgspec.structs.replace(verdict, reasons=(*verdict.reasons, *beside))
         study.append(
             Record(
                 kind="verdict.load",

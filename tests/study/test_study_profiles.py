@@ -1,0 +1,65 @@
+"""A study that holds a profile: the verdict shows it, and is made again after a new one."""
+
+from pathlib import Path
+
+import msgspec
+
+from linkbound.evidence import Record, Study
+from linkbound.report.types import LoadShown
+from linkbound.study.gather import gather
+from linkbound.study.sources import read_recorded
+from linkbound.study.stages import request, run_stages
+from linkbound.verdict.profiled import CODE
+from recorded_profile import recorded_profile
+
+MODEL = "llama-3.1-8b"
+
+
+def profiled(loads: tuple[LoadShown, ...]) -> list[str]:
+    return [
+        one.text for shown in loads for one in shown.verdict.reasons if one.code.startswith(CODE)
+    ]
+
+
+def shown(path: Path, *records: Record) -> tuple[LoadShown, ...]:
+    """The loads of a study after these records came to it."""
+    sources = read_recorded("h200-pair")
+    asked = request(MODEL, sources)
+    with Study.open_or_create(path) as study:
+        study.append_many(records)
+        run_stages(study, asked, lambda _stage, _held: None)
+        return gather(study, sources.name, MODEL, asked.loads).loads
+
+
+def test_a_verdict_shows_a_profile_of_its_machine_and_model(tmp_path: Path) -> None:
+    path = tmp_path / "a.linkbound"
+    assert profiled(shown(path)) == []
+    loads = shown(path, *recorded_profile())
+    texts = profiled(loads)
+    # Two loads, each with tp2 and pp2 against one GPU (pp2 in both arms) and pp2 against staged.
+    assert len(texts) == 8
+    assert "tp2, p2p is faster than one GPU" in texts[0]
+    assert shown(path) == loads
+    with Study.open(path) as study:
+        assert study.verify() == []
+
+
+def test_a_profile_of_another_machine_is_not_shown(tmp_path: Path) -> None:
+    elsewhere = [msgspec.structs.replace(one, machine="0" * 16) for one in recorded_profile()]
+    assert profiled(shown(tmp_path / "a.linkbound", *elsewhere)) == []
+
+
+def test_the_last_profile_of_a_point_counts(tmp_path: Path) -> None:
+    effect = next(
+        one for one in recorded_profile()
+        if one.kind == "profile.effect" and one.subject["model"] == MODEL
+    )  # fmt: skip
+    values = msgspec.to_builtins(effect.outcome)["values"]
+    for pair in values["pairs"]:
+        pair["step_s"] *= 2
+    again = msgspec.structs.replace(
+        effect, outcome=msgspec.structs.replace(effect.outcome, values=values)
+    )
+    texts = profiled(shown(tmp_path / "a.linkbound", effect, again))
+    assert len(texts) == 2
+    assert "5.82 ms against 3.94 ms" in texts[0]
