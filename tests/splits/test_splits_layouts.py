@@ -1,5 +1,6 @@
 """Layouts up to symmetry: every placement has its like in the list, and none is in it twice."""
 
+import random
 from itertools import permutations
 
 import pytest
@@ -7,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkbound.splits.aligned import aligned
-from linkbound.splits.layouts import Unit, gpus_of, layout_of, layouts, without
+from linkbound.splits.layouts import Layout, Unit, layout_of, layouts, without
 from linkbound.splits.modules import Module, modules_of
-from linkbound.splits.packings import Packings
+from linkbound.splits.packings import Packings, Worth
 from linkbound.splits.tree import Tree
 from linkbound.topology.types import Gpu, Machine, Pair, PairPath, PathKind
 
@@ -145,28 +146,53 @@ def test_every_placement_costs_what_a_listed_one_does(found: Machine, unit: Unit
         assert {one[0] for one in listed} == {one[0] for one in everything}
 
 
-@given(machines(), st.sampled_from([Unit(1, 1), Unit(2, 1), Unit(1, 2)]), st.integers(1, 3))
-def test_copies_can_be_placed_exactly_so(found: Machine, unit: Unit, copies: int) -> None:
-    """The sets of kinds of all ways to place the copies, less those that hold another."""
+@given(
+    machines(),
+    st.sampled_from([Unit(1, 1), Unit(2, 1), Unit(1, 2)]),
+    st.integers(1, 3),
+    st.integers(0, 1000),
+)
+def test_the_best_packings_of_all(found: Machine, unit: Unit, copies: int, seed: int) -> None:
+    """Against every order of every GPU: the unbeaten pairs of worst cost and common room."""
     tree = tree_of(found)
 
-    def ways(left: tuple[int, ...], many: int) -> set[frozenset[object]]:
+    def worth(layout: Layout) -> Worth | None:
+        drawn = random.Random(f"{seed} {layout.signature}")
+        if drawn.random() < 0.1:
+            return None
+        costs = (float(drawn.randrange(4)), float(drawn.randrange(4)))
+        return Worth(costs=costs, room=float(drawn.randrange(3)))
+
+    def ways(left: tuple[int, ...], many: int) -> set[tuple[float, float, float]]:
         if many == 0:
-            return {frozenset()}
+            return {(0.0, 0.0, 0.0)}
         return {
-            rest | {layout_of(tree, unit, groups).signature}
+            (max(a, mine.costs[0]), max(b, mine.costs[1]), room + mine.room)
             for order in permutations(left, unit.size)
             for groups in (tuple(order[at : at + unit.tp] for at in range(0, unit.size, unit.tp)),)
-            for rest in ways(tuple(gpu for gpu in left if gpu not in order), many - 1)
+            for mine in (worth(layout_of(tree, unit, groups)),)
+            if mine is not None
+            for a, b, room in ways(tuple(gpu for gpu in left if gpu not in order), many - 1)
         }
 
     everything = ways(tuple(range(len(found.gpus))), copies)
-    least = {one for one in everything if not any(other < one for other in everything)}
-    packed = Packings(tree, unit).of(copies)
-    assert {frozenset(one.signature for one in packing) for packing in packed} == least
+    unbeaten = {
+        one
+        for one in everything
+        if not any(
+            other != one and other[0] <= one[0] and other[1] <= one[1] and other[2] >= one[2]
+            for other in everything
+        )
+    }
+    packings = Packings(tree, unit)
+    packed = packings.best(copies, worth)
+    assert {(*one.worth.costs, one.worth.room) for one in packed} == unbeaten
     for packing in packed:
-        assert len(packing) == copies
-        assert len(set(gpus_of(packing))) == copies * unit.size
+        placed = packings.place(packing)
+        gpus = [gpu for layout in placed for gpu in layout.gpus]
+        assert len(set(gpus)) == len(gpus) == copies * unit.size
+        worths = [worth(layout) for layout in placed]
+        assert max(one.costs[0] for one in worths if one is not None) == packing.worth.costs[0]
 
 
 def test_receivers_face_their_senders() -> None:

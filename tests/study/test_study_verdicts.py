@@ -13,11 +13,11 @@ from linkbound.evidence.types import Finding, Level, Severity
 from linkbound.links.live.records import Origin, append_finding
 from linkbound.model.read_model import read_model
 from linkbound.model.types import Load
+from linkbound.predict.plans import candidate_splits
 from linkbound.report.types import Report
 from linkbound.splits.types import Placement, Split
 from linkbound.study.commands import binding_words, partition
 from linkbound.study.gather import gather
-from linkbound.study.plans import candidate_splits
 from linkbound.study.reading import read_machine_record
 from linkbound.study.sources import read_recorded, read_sources
 from linkbound.study.stages import request, run_stages

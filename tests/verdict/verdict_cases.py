@@ -8,11 +8,11 @@ from linkbound.model.read_model import read_model
 from linkbound.model.types import Load
 from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.forecast import forecast
+from linkbound.predict.plans import candidate_splits, plans_of
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Estimate, Forecast, Plan, StepTime, TermKind
 from linkbound.splits.fit import fit_machine
 from linkbound.splits.types import Fit, Placement, Split
-from linkbound.study.plans import candidate_splits, plans_of
 from linkbound.study.predicting import engine_for
 from linkbound.study.reading import read_access
 from linkbound.verdict.decide import Case

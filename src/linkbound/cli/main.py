@@ -25,6 +25,7 @@ VERBS = {
     "predict": ("linkbound.cli.predict", "Predict step times of splits, or score predictions."),
     "calibrate": ("linkbound.cli.calibrate", "Constants of an engine from a short run of it."),
     "simulate": ("linkbound.cli.simulate", "Simulate requests over time on splits and replicas."),
+    "search": ("linkbound.cli.search", "The best split, GPUs, arm and batch limit of a machine."),
     "verdict": ("linkbound.cli.verdict", "Keep, reject or undecided, from a study."),
     "report": ("linkbound.cli.report", "Render a study as text, JSON or one HTML page."),
     "export": ("linkbound.cli.export", "A study's figures as CSV, Prometheus text, and more."),

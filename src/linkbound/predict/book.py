@@ -32,7 +32,7 @@ from linkbound.links.types import (
 from linkbound.predict.alike import links_alike, measured_groups, of_alike
 from linkbound.predict.assumed import assumed_curve
 from linkbound.predict.priors import engine_all_reduce_prior
-from linkbound.topology.types import Machine
+from linkbound.topology.types import Gpu, Machine
 
 
 class CurveBook:
@@ -55,8 +55,13 @@ class CurveBook:
         self.rates = rates
         self.latencies = latencies
         self.direct_limit_bytes = direct_limit_bytes
+        self._gpus = {gpu.key: gpu for gpu in machine.gpus}
         self._found: dict[tuple[Operation, tuple[str, ...], Arm, bool], Curve | None] = {}
         self._read: dict[tuple[Operation, tuple[str, ...], Arm, int], tuple[Timed, Curve]] = {}
+
+    def gpu(self, key: str) -> Gpu:
+        """The GPU with this key: plans of a large machine ask for thousands. Raises KeyError."""
+        return self._gpus[key]
 
     def read(
         self, operation: Operation, group: tuple[str, ...], arm: Arm, size_bytes: int

@@ -88,10 +88,12 @@ def call_cost(engine: Engine, plan: Plan, load: Load) -> Cost:
 
 
 def slowest_replica(engine: Engine, plan: Plan, load: Load) -> Plan:
-    """The replica whose links take longest over the call: what they compute is the same."""
+    """The replica that takes longest: on GPUs of one model that whose links do."""
     replicas = engine.replicas(plan)
     if len(replicas) == 1:
         return replicas[0]
+    if engine.paces.others:
+        return max(replicas, key=lambda one: _replica_cost(engine, one, load).seconds)
     return max(replicas, key=lambda one: _link_s(engine, engine.prices(one), load))
 
 

@@ -1,6 +1,6 @@
 """Constants as plain numbers, and how far each kind of term may be off with them (E3)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -58,12 +58,22 @@ class Paces:
 
 def slowest(calibrations: Iterable[Calibration]) -> Calibration:
     """The lowest rates, the longest times and the largest errors of several GPUs."""
-    known = tuple(calibrations)
+    return _of_each(tuple(calibrations), rate=min, time=max)
+
+
+def fastest(calibrations: Iterable[Calibration]) -> Calibration:
+    """The highest rates and the shortest times: no GPU of them is faster."""
+    return _of_each(tuple(calibrations), rate=max, time=min)
+
+
+def _of_each(
+    known: tuple[Calibration, ...], rate: Callable[..., Constant], time: Callable[..., Constant]
+) -> Calibration:
     found = known[0]
     for name in found.__struct_fields__:
         values = [getattr(one, name) for one in known]
         if isinstance(values[0], Constant):
-            pick = min if name.endswith("_per_s") else max
+            pick = rate if name.endswith("_per_s") else time
             found = msgspec.structs.replace(found, **{name: pick(values, key=_value)})
     return msgspec.structs.replace(
         found,

@@ -16,7 +16,7 @@ from linkbound.predict.price import NoCurve, Priced, price
 from linkbound.predict.types import Estimate, Plan
 from linkbound.predict.work import RankWork, is_mixture, is_quantised, rank_work
 from linkbound.splits.crossings import crossings
-from linkbound.splits.ranks import same_time, stage_ranks, tensor_group
+from linkbound.splits.ranks import rank_of, same_time, stage_ranks
 from linkbound.splits.types import Crossing, CrossingKind, Phase, Split
 
 Source = tuple[Provenance, str, tuple[str, ...]]
@@ -50,6 +50,7 @@ class ModelWork:
         self.is_quantised = is_quantised(shape)
         self._ranks: dict[Split, tuple[RankWork, ...]] = {}
         self._crossings: dict[tuple[Split, Phase, int], tuple[Crossing, ...]] = {}
+        self._stages: dict[tuple[Split, Phase, int], tuple[tuple[Crossing, ...], ...]] = {}
 
     def ranks(self, split: Split) -> tuple[RankWork, ...]:
         """The work of the fullest rank of each stage; stages that do the same share one value."""
@@ -73,6 +74,18 @@ class ModelWork:
             self._crossings[key] = crossings(self.shape, split, phase, tokens, tokens)
         return self._crossings[key]
 
+    def inside(self, split: Split, phase: Phase, tokens: int) -> tuple[tuple[Crossing, ...], ...]:
+        """The crossings inside each stage; the last entry holds those between stages."""
+        key = (split, phase, tokens)
+        if key not in self._stages:
+            found: list[list[Crossing]] = [[] for _ in range(split.pp + 1)]
+            for one in self.crossings(split, phase, tokens):
+                sends = one.kind is CrossingKind.PIPELINE
+                stage = split.pp if sends else rank_of(split, one.ranks[0]).stage
+                found[stage].append(one)
+            self._stages[key] = tuple(tuple(stage) for stage in found)
+        return self._stages[key]
+
 
 class PlanPrices:
     """The crossings of a plan, priced: inside each stage and between stages."""
@@ -83,10 +96,10 @@ class PlanPrices:
         self.stages = plan.split.pp
         self._work = work
         self._book = book
-        self._labels = tuple(book.machine.gpu(key).label for key in plan.placement.gpus)
-        self._groups = [set(tensor_group(plan.split, stage)) for stage in range(plan.split.pp)]
+        gpus = [book.gpu(key) for key in plan.placement.gpus]
+        self._labels = tuple(gpu.label for gpu in gpus)
         self._models = [
-            frozenset(self._model(rank) for rank in stage_ranks(plan.split, stage))
+            frozenset(gpus[rank].model or "" for rank in stage_ranks(plan.split, stage))
             for stage in range(plan.split.pp)
         ]
         self._inside: dict[tuple[int, Phase, int], Priced | None] = {}
@@ -98,11 +111,8 @@ class PlanPrices:
         """What crosses inside a stage; None where nothing does. Raises NoForecast."""
         key = (stage, phase, tokens)
         if key not in self._inside:
-            group = self._groups[stage]
             self._inside[key] = self._priced(
-                one
-                for one in self._work.crossings(self.plan.split, phase, tokens)
-                if one.kind is not CrossingKind.PIPELINE and group & set(one.ranks)
+                self._work.inside(self.plan.split, phase, tokens)[stage]
             )
         return self._inside[key]
 
@@ -124,11 +134,7 @@ class PlanPrices:
         """All sends from stage to stage; None where there are none. Raises NoForecast."""
         key = (phase, tokens)
         if key not in self._between:
-            self._between[key] = self._priced(
-                one
-                for one in self._work.crossings(self.plan.split, phase, tokens)
-                if one.kind is CrossingKind.PIPELINE
-            )
+            self._between[key] = self._priced(self._work.inside(self.plan.split, phase, tokens)[-1])
         return self._between[key]
 
     def source(self, phase: Phase, tokens: int) -> Source:
@@ -144,9 +150,6 @@ class PlanPrices:
             )
         return self._sources[key]
 
-    def _model(self, rank: int) -> str:
-        return self._book.machine.gpu(self.plan.placement.gpus[rank]).model or ""
-
     def _priced(self, wanted: Iterable[Crossing]) -> Priced | None:
         listed = tuple(self._slowest(one) for one in wanted)
         if not listed:
@@ -160,10 +163,11 @@ class PlanPrices:
 
     def _slowest(self, crossing: Crossing) -> Crossing:
         """Of a crossing and those at the same time elsewhere the one that takes longest."""
-        arm = self.plan.arm
-        ways = same_time(self.plan.split, crossing.ranks)
-        if len(ways) == 1 or arm is None:
+        arm, split = self.plan.arm, self.plan.split
+        sends = crossing.kind is CrossingKind.PIPELINE and split.tp > 1
+        if arm is None or (split.replicas == 1 and not sends):
             return crossing
+        ways = same_time(split, crossing.ranks)
 
         def time_s(ranks: tuple[int, ...]) -> float:
             group = tuple(self._labels[rank] for rank in ranks)

@@ -74,18 +74,24 @@ class Engine:
         """The plans that are priced for `plan`: one for each replica that shares nothing.
 
         Replicas may sit on GPUs that are joined differently; those in which nothing crosses are
-        alike, and those that share experts are one plan.
+        alike on GPUs of one model, and those that share experts are one plan.
         """
         split, gpus = plan.split, plan.placement.gpus
         if split.replicas == 1 or split.ep > split.tp:
             return (plan,)
         alone = msgspec.structs.replace(split, replicas=1)
-        size = alone.gpus
-        starts = (0,) if plan.arm is None else range(0, len(gpus), size)
-        return tuple(
-            Plan(split=alone, placement=Placement(gpus=gpus[at : at + size]), arm=plan.arm)
-            for at in starts
+        found = tuple(
+            Plan(
+                split=alone,
+                placement=Placement(gpus=gpus[at : at + alone.gpus]),
+                arm=plan.arm,
+            )
+            for at in range(0, len(gpus), alone.gpus)
         )
+        if plan.arm is not None:
+            return found
+        models = {self.book.machine.gpu(one.placement.gpus[0]).model: one for one in found[::-1]}
+        return tuple(models.values()) if self.paces.others else found[:1]
 
     def prices(self, plan: Plan) -> PlanPrices:
         """The crossings of one of `replicas`, priced once for all steps."""

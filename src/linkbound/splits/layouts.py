@@ -4,7 +4,6 @@ A layout is one copy's tensor-parallel groups in pipeline order. Two layouts are
 exchange of interchangeable GPUs turns one into the other; of those only one is listed.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from linkbound.splits.tree import USED, Group, Marks, Tree
@@ -16,7 +15,7 @@ _LAST = 1000
 MOST_LAYOUTS = 20_000
 """Beyond, nobody waits for a list of layouts."""
 
-Signature = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]
+Signature = tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...], tuple[int, ...]]
 
 
 class TooManyLayouts(Exception):
@@ -41,8 +40,8 @@ class Layout(NamedTuple):
     """Groups of GPUs in rank order, and what tells the layout from others of its unit."""
 
     groups: tuple[Group, ...]
-    kinds: tuple[int, ...]
-    """Form of each group."""
+    kinds: tuple[tuple[int, ...], ...]
+    """Forms of the groups of each replica, replicas in no order."""
     boundaries: tuple[tuple[int, ...], ...]
     """Forms of the pairs that send from each stage to the next, in no order."""
     spread: tuple[int, ...]
@@ -63,9 +62,12 @@ def layout_of(tree: Tree, unit: Unit, groups: tuple[Group, ...]) -> Layout:
     """The layout with these groups, in rank order: replica by replica, stage by stage."""
     followers = [number for number in range(len(groups)) if number % unit.pp]
     stages = [groups[stage :: unit.pp] for stage in range(unit.pp)] if unit.shared > 1 else []
+    forms = [tree.group_form(group) for group in groups]
     return Layout(
         groups=groups,
-        kinds=tuple(tree.group_form(group) for group in groups),
+        kinds=tuple(
+            sorted(tuple(forms[at : at + unit.pp]) for at in range(0, len(forms), unit.pp))
+        ),
         boundaries=tuple(
             sorted(_boundary(tree, groups[number - 1], groups[number]) for number in followers)
         ),
@@ -135,8 +137,3 @@ def _facing(tree: Tree, senders: Group, group: Group) -> Group:
 def _boundary(tree: Tree, senders: Group, receivers: Group) -> tuple[int, ...]:
     pairs = zip(senders, receivers, strict=True)
     return tuple(sorted({tree.pair_form(src, dst) for src, dst in pairs}))
-
-
-def gpus_of(layouts: Iterable[Layout]) -> Group:
-    """All GPUs of several layouts, in rank order."""
-    return tuple(gpu for layout in layouts for gpu in layout.gpus)

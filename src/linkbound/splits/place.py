@@ -33,11 +33,15 @@ def place(split: Split, machine: Machine, excluded: Collection[str] = ()) -> Pla
         free = [gpu for gpu in free if gpu not in group]
         groups.append(sorted(group, key=lambda gpu: order[gpu.key]))
     groups.sort(key=lambda group: order[group[0].key])
-    chosen = [gpu for group in groups for gpu in group]
+    return placement_of([gpu for group in groups for gpu in group])
+
+
+def placement_of(gpus: Sequence[Gpu]) -> Placement:
+    """These GPUs in rank order, with the processors and memory that are near each."""
     return Placement(
-        gpus=tuple(gpu.key for gpu in chosen),
-        cores={gpu.key: gpu.cpu_affinity for gpu in chosen if gpu.cpu_affinity is not None},
-        numa_nodes={gpu.key: gpu.numa_node for gpu in chosen if gpu.numa_node is not None},
+        gpus=tuple(gpu.key for gpu in gpus),
+        cores={gpu.key: gpu.cpu_affinity for gpu in gpus if gpu.cpu_affinity is not None},
+        numa_nodes={gpu.key: gpu.numa_node for gpu in gpus if gpu.numa_node is not None},
     )
 
 

@@ -5,6 +5,7 @@ Ranks count as vLLM counts them: (replica x stages + stage) x tp + tensor rank.
 
 import itertools
 from fractions import Fraction
+from functools import lru_cache
 
 from linkbound.model.types import Layer, ModelShape
 from linkbound.splits.types import Split
@@ -47,6 +48,7 @@ def stage_ranks(split: Split, stage: int) -> tuple[int, ...]:
     return tuple(itertools.chain.from_iterable(groups))
 
 
+@lru_cache(maxsize=65536)
 def same_time(split: Split, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """The ranks of a listed crossing and of all that happen at the same time elsewhere.
 

@@ -26,6 +26,11 @@ class Tree:
         self._walk(root, ())
 
     @property
+    def size(self) -> int:
+        """GPUs in the tree."""
+        return len(self._paths)
+
+    @property
     def free(self) -> Marks:
         """Marks while nothing runs: GPUs that are not in the tree are used."""
         return tuple(FREE if gpu in self._paths else USED for gpu in range(self.n_gpus))

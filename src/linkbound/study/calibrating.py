@@ -63,7 +63,7 @@ def choose(study: Study, held: MachineRead, runs: Sequence[Record]) -> str:
 
 def append_calibration(study: Study, sources: Sources, held: MachineRead) -> Record:
     """The constants of this machine as a record that rests on the runs they are from."""
-    facts = device_facts(_first_usable(study, held), read_rates(study, held.name))
+    facts = device_facts(first_usable(study, held), read_rates(study, held.name))
     prior = prior_calibration(facts)
     parents: list[str] = []
     if sources.engine_from is not None:
@@ -91,7 +91,7 @@ def append_calibration(study: Study, sources: Sources, held: MachineRead) -> Rec
     return record
 
 
-def _first_usable(study: Study, held: MachineRead) -> Gpu:
+def first_usable(study: Study, held: MachineRead) -> Gpu:
     excluded = excluded_gpus(held.machine, read_access(study, held.name))
     return next(gpu for gpu in held.machine.gpus if gpu.label not in excluded)
 

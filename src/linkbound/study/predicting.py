@@ -19,6 +19,7 @@ from linkbound.model.types import Load, ModelShape
 from linkbound.predict.book import CurveBook
 from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.forecast import forecast
+from linkbound.predict.plans import candidate_splits, plans_of
 from linkbound.predict.price import price
 from linkbound.predict.pricing import NoForecast
 from linkbound.predict.regimes import map_curve_ids, regime_map
@@ -27,7 +28,6 @@ from linkbound.predict.types import Plan
 from linkbound.serve import VLLM
 from linkbound.splits.types import Fit, Phase, Split
 from linkbound.study.importing import curve_samples
-from linkbound.study.plans import candidate_splits, plans_of
 from linkbound.study.reading import (
     MachineRead,
     MapRead,
@@ -65,12 +65,17 @@ def _put_records(study: Study, engine: Engine, held: MachineRead, excluded: Iter
         for plan in plans_of(split, held.machine, names):
             for one in engine.replicas(plan):
                 _look_up(engine, held, one)
+    put_curve_records(study, engine.book, held)
+
+
+def put_curve_records(study: Study, book: CurveBook, held: MachineRead) -> None:
+    """A record of every curve in use that nobody measured here."""
     copies = tuple(
         record.id
         for kind in ("links.rates", "links.latencies")
         for record in study.find(kind, machine=held.name)
     )
-    engine.book.put_records(lambda curve: study.append(_curve_record(curve, held, copies)))
+    book.put_records(lambda curve: study.append(_curve_record(curve, held, copies)))
 
 
 def _look_up(engine: Engine, held: MachineRead, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from linkbound.links import Arm
 from linkbound.model.types import Load
 from linkbound.predict.calibrate import OBSERVATION_SPREAD
 from linkbound.predict.candidates import excluded_gpus
+from linkbound.predict.plans import candidate_splits
 from linkbound.predict.pricing import NoForecast
 from linkbound.predict.simulate import Balance, Cache, Scenario, Simulation, simulate
 from linkbound.predict.simulate.play import longest
@@ -25,7 +26,6 @@ from linkbound.splits.engine import VLLM as MEMORY
 from linkbound.splits.fit import fit
 from linkbound.splits.place import place
 from linkbound.splits.types import Fit, Split
-from linkbound.study.plans import candidate_splits
 from linkbound.study.predicting import engine_for
 from linkbound.study.reading import (
     MachineRead,

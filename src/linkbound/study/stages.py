@@ -12,6 +12,7 @@ from linkbound.evidence.types import Derived, Record, Stated, canonical_json
 from linkbound.model.read_model import read_model
 from linkbound.model.types import Load, ModelShape
 from linkbound.predict.candidates import excluded_gpus
+from linkbound.predict.plans import candidate_splits
 from linkbound.splits.crossings import crossings
 from linkbound.splits.fit import fit_machine
 from linkbound.splits.types import Phase
@@ -28,7 +29,6 @@ from linkbound.study.markers import (
     machine_key,
     mark,
 )
-from linkbound.study.plans import candidate_splits
 from linkbound.study.predicting import predict_all
 from linkbound.study.profiles import effect_records
 from linkbound.study.reading import read_access, read_machine_record, read_shape

@@ -10,12 +10,12 @@ from linkbound.evidence.types import Derived, Record, Skipped
 from linkbound.links import Arm, Operation
 from linkbound.model.types import Load
 from linkbound.predict.candidates import excluded_gpus
+from linkbound.predict.plans import plans_of
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast
 from linkbound.splits.types import Fit
 from linkbound.study.faults import read_findings
 from linkbound.study.latest import latest, latest_forecasts
-from linkbound.study.plans import plans_of
 from linkbound.study.predicting import engine_for
 from linkbound.study.profiles import read_profiled
 from linkbound.study.reading import (

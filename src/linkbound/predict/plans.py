@@ -16,7 +16,8 @@ from linkbound.splits.weights import rank_weight_bytes
 from linkbound.topology.types import Machine
 
 TENSOR_ARMS = (Arm.P2P, Arm.NCCL, Arm.STAGED)
-# A pipeline sends through NCCL in both direct arms: `p2p` and `nccl` are one.
+# Stages and experts send through NCCL in both direct arms: `p2p` and `nccl` are one where no tensor
+# is divided.
 PIPELINE_ARMS = (Arm.P2P, Arm.STAGED)
 
 
@@ -32,14 +33,15 @@ def candidate_splits(
     return tuple(
         split
         for split in enumerate_splits(len(usable), shape)
-        if split.ep == 1 or _differs(shape, split, msgspec.structs.replace(split, ep=1))
+        if spreads_experts(shape, split) or split.ep == 1
     )
 
 
-def _differs(shape: ModelShape, split: Split, other: Split) -> bool:
-    """Whether a rank of `split` holds, does or sends other than that of `other`."""
+def spreads_experts(shape: ModelShape, split: Split) -> bool:
+    """Whether a rank holds, does or sends other than with every expert divided over the group."""
     if split.dispatch is not Dispatch.ALL_REDUCE:
         return True
+    other = msgspec.structs.replace(split, ep=1)
     ranks = range(split.tp * split.pp)
     return any(
         rank_weight_bytes(shape, split, rank_of(split, rank))
@@ -59,6 +61,6 @@ def plans_of(split: Split, machine: Machine, excluded: Collection[str]) -> tuple
 
 def arms_of(split: Split) -> tuple[Arm | None, ...]:
     """Arms in which the split's GPUs may talk; (None,) where nothing crosses."""
-    if split.tp > 1 or split.ep > 1:
+    if split.tp > 1:
         return TENSOR_ARMS
-    return PIPELINE_ARMS if split.pp > 1 else (None,)
+    return PIPELINE_ARMS if split.pp > 1 or split.ep > 1 else (None,)
