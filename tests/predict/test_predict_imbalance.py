@@ -33,6 +33,7 @@ def spread(experts: int = 128, top_k: int = 8) -> ExpertWork:
         layers=1,
         experts=experts,
         top_k=top_k,
+        width=768,
         bytes_all=1.0,
         active_parameters=1.0,
         replicas=1,

@@ -7,7 +7,7 @@ from predict_cases import PP2, TP2, decode, prefill, shape_of
 from linkbound.model.derive import layer_flops
 from linkbound.model.types import Attention, DenseFfn, Layer, Recurrent
 from linkbound.predict.schedule import Step
-from linkbound.predict.work import StepWork, rank_work, step_work
+from linkbound.predict.work import StepWork, expert_cuts, narrow_factor, rank_work, step_work
 from linkbound.splits.types import Dispatch, Split
 
 # Llama-3.1-8B: a layer is q, o 4096 x 4096, k, v 4096 x 1024, three of 4096 x 14336, two norms.
@@ -98,9 +98,29 @@ def test_a_mixture_reads_the_experts_it_touches(batch: int) -> None:
     touched = 8 * (1 - (1 - 2 / 8) ** batch)
     expected = 2 * (32 * (OTHERS + touched * EXPERT) + MIXTRAL_HEAD)
     assert found.stream_bytes == pytest.approx(expected, rel=1e-12)
-    flops = 2 * batch * (32 * (OTHERS + 2 * EXPERT) + MIXTRAL_HEAD)
+    # Products of experts 14,336 wide take 1 + 300 / 14,336 times as long as large ones.
+    routed = 2 * EXPERT * (1 + 300 / 14336)
+    flops = 2 * batch * (32 * (OTHERS + routed) + MIXTRAL_HEAD)
     assert found.matrix_flops == pytest.approx(flops, rel=1e-12)
     assert found.mixture_layers == 32
+
+
+@pytest.mark.parametrize(
+    ("split", "cuts", "reached"),
+    [(Split(), 1, 0.72), (Split(tp=2), 2, 0.56), (Split(tp=2, ep=2), 1, 0.72)],
+)
+def test_narrow_experts_reach_a_part_of_the_rate(split: Split, cuts: int, reached: float) -> None:
+    rank = rank_work(shape_of("qwen3-30b-a3b"), split, 0)
+    (one,) = rank.experts
+    assert (one.width, expert_cuts(split)) == (768, cuts)
+    assert 1 / narrow_factor(one, cuts) == pytest.approx(reached, abs=0.01)
+    step = prefill(1024)
+    narrow, wide = (
+        step_work(rank, step, 1024, cuts).matrix_flops,
+        step_work(msgspec.structs.replace(rank, experts=()), step, 1024).matrix_flops,
+    )
+    routed = 2 * 1024 * one.layers * one.active_parameters
+    assert (narrow - wide) / routed == pytest.approx(narrow_factor(one, cuts))
 
 
 def test_one_token_of_a_mixture_touches_its_top_k() -> None:

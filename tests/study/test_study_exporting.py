@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +159,15 @@ def test_measured_all_reduces_take_the_place_of_the_table(
         assert all(study.has(one) for row in manifest["rows"] for one in row["record_ids"])
 
 
-def test_what_was_not_measured_is_not_exported(
-    studied: Studied, systems: Path, tmp_path: Path, capsys: Any
-) -> None:
-    # The engine's own all-reduce below 8 MiB is a published prior on the recorded pair.
-    assert export(studied.path, systems, tmp_path / "out", "--arm", "p2p") == 1
+def test_what_was_not_measured_is_not_exported(systems: Path, tmp_path: Path, capsys: Any) -> None:
+    # Without a sweep of it the engine's own all-reduce below 8 MiB is a published prior.
+    with as_file(files("linkbound") / "recorded" / "h200-pair") as pair:
+        ignored = shutil.ignore_patterns("engine*")
+        shutil.copytree(pair, tmp_path / "pair", ignore=ignored)
+    study = tmp_path / "s.linkbound"
+    words = ["study", "llama-3.1-8b", "--machine", str(tmp_path / "pair"), "--until", "links"]
+    assert run([*words, "-q", "-C", str(study)]) == 0
+    assert export(study, systems, tmp_path / "out", "--arm", "p2p") == 1
     err = capsys.readouterr().err
     assert "GPU0 GPU1: below 8,388,608 bytes" in err
     assert not (tmp_path / "out").exists()

@@ -19,7 +19,7 @@ from linkbound.predict.compute import device_parts
 from linkbound.predict.cost import Cost
 from linkbound.predict.pace import Pace
 from linkbound.predict.types import Estimate, TermKind
-from linkbound.predict.work import ExpertWork, RankWork, StepWork
+from linkbound.predict.work import ExpertWork, RankWork, StepWork, narrow_factor
 
 # No run here shows it. Expert-parallel load balancers exist because single ranks get half as much
 # again as the mean and more.
@@ -76,7 +76,8 @@ def _fullest(work: StepWork, spread: Sequence[ExpertWork], ranks: int, skew: flo
         read = min(weight_factor(one, ranks, tokens) * skew, 1 / share, float(ranks))
         routed = min(token_factor(one, ranks, tokens) * skew, float(ranks))
         more_bytes += one.layers * one.bytes_all * share * (read - 1)
-        more_flops += 2 * one.layers * one.active_parameters * tokens * (routed - 1)
+        flops = 2 * one.layers * one.active_parameters * tokens * narrow_factor(one, 1)
+        more_flops += flops * (routed - 1)
     return msgspec.structs.replace(
         work,
         stream_bytes=work.stream_bytes + more_bytes,

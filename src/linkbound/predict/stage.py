@@ -11,7 +11,7 @@ from linkbound.predict.price import Priced
 from linkbound.predict.pricing import PlanPrices
 from linkbound.predict.schedule import Step
 from linkbound.predict.types import Estimate, TermKind
-from linkbound.predict.work import RankWork, step_work
+from linkbound.predict.work import RankWork, expert_cuts, step_work
 from linkbound.serve.types import SchedulerRules
 from linkbound.splits.types import Phase, Split
 
@@ -67,7 +67,7 @@ def _stage_cost(
     split: Split,
 ) -> StageCost:
     lows, highs = pace.prefill_shares if step.chunks else pace.decode_shares
-    work = step_work(rank, step, tokens)
+    work = step_work(rank, step, tokens, expert_cuts(split))
     device, fuller = device_parts(work, pace), expert_imbalance(rank, work, pace, split.ep)
     if crossing is None:
         time, wait = _NOTHING, 0.0
