@@ -1,6 +1,4 @@
-"""Simulated loads as a frozen set, cells drawn as `serve` will draw them (E3)."""
-
-import msgspec
+"""Simulated loads as a frozen set (E3)."""
 
 from linkbound.evidence.study import Study
 from linkbound.predict.frozen import Frozen
@@ -8,7 +6,7 @@ from linkbound.predict.load_points import LoadPrediction
 from linkbound.predict.simulate import Simulation
 from linkbound.predict.simulate.score import comparable
 from linkbound.serve.batch_records import model_label
-from linkbound.serve.contenders import Contender, reseeded
+from linkbound.serve.contenders import Contender
 from linkbound.study.freezing import frozen_set
 from linkbound.study.simulating import Asked, simulate_all
 
@@ -16,10 +14,9 @@ from linkbound.study.simulating import Asked, simulate_all
 def freeze_loads(study: Study, machine: str, model: str, asked: Asked) -> Frozen:
     """Every contender in every cell. The study must hold the machine, its constants and the model.
 
-    Cells get the seeds that `serve` gives them in the same order, so that both meet one draw.
+    A measured cell meets its prediction only with the same seed: `asked` has those of `serve`.
     """
-    cells = tuple(reseeded(cell, number, 0) for number, cell in enumerate(asked.cells))
-    found = simulate_all(study, machine, model, msgspec.structs.replace(asked, cells=cells))
+    found = simulate_all(study, machine, model, asked)
     return frozen_set(
         study,
         machine,
