@@ -20,6 +20,9 @@ from linkbound.links.live.rows import LinkRow
 from linkbound.links.types import Arm, Launch, Operation
 from linkbound.study.reading import read_curves
 
+BOTH = ["links", "-b", "4K", "-e", "4K"]
+"""The smallest sweep of both."""
+
 
 def collectives(findings: tuple[Finding, ...] = ()) -> Callable[..., Iterator[CollectiveResult]]:
     """Stands for run_collectives: 9 us a call in a graph, 20 eagerly, whatever the size."""
@@ -60,7 +63,7 @@ def test_both_are_printed_and_in_the_study(
 ) -> None:
     monkeypatch.setattr(collective_records, "run_collectives", collectives())
     path = tmp_path / "x.linkbound"
-    assert main.run(["links", "--quick", "-C", str(path)]) == 0
+    assert main.run([*BOTH, "-C", str(path)]) == 0
     out, err = capsys.readouterr()
     assert "GPU(row) -> GPU(column), ce_push, P2P on" in out
     assert "size_bytes  p2p_us" in out
@@ -73,16 +76,21 @@ def test_both_are_printed_and_in_the_study(
             if one.key.operation is Operation.ALL_REDUCE
         ]
     assert {(one.key.arm, one.key.launch) for one in curves} == {
-        (arm, launch) for arm in (Arm.P2P, Arm.STAGED) for launch in Launch
+        (arm, launch) for arm in (Arm.P2P, Arm.STAGED, Arm.NET) for launch in Launch
     }
     assert all(one.key.group == ("GPU0", "GPU1") for one in curves)
 
 
 @pytest.mark.parametrize(
-    ("only", "copies", "sums"), [("copies", True, False), ("collectives", False, True)]
+    ("only", "copies", "sums"),
+    [
+        ((), True, False),
+        (("--only", "copies"), True, False),
+        (("--only", "collectives"), False, True),
+    ],
 )
-def test_one_of_the_two(
-    only: str,
+def test_a_quick_measurement_is_one_of_the_two(
+    only: tuple[str, ...],
     copies: bool,
     sums: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,7 +99,7 @@ def test_one_of_the_two(
 ) -> None:
     monkeypatch.setattr(collective_records, "run_collectives", collectives())
     path = tmp_path / "x.linkbound"
-    assert main.run(["links", "--quick", "--only", only, "--json", "-C", str(path)]) == 0
+    assert main.run(["links", "--quick", *only, "--json", "-C", str(path)]) == 0
     operations = {row["operation"] for row in json.loads(capsys.readouterr().out)["rows"]}
     assert ("copy" in operations, "all_reduce" in operations) == (copies, sums)
 
@@ -102,7 +110,7 @@ def test_a_hang_of_a_collective_ends_with_4_after_all_was_written(
     found = (hang("all_reduce", 20.0, "last words", stuck=False),)
     monkeypatch.setattr(collective_records, "run_collectives", collectives(found))
     path = tmp_path / "x.linkbound"
-    assert main.run(["links", "--quick", "-C", str(path)]) == 4
+    assert main.run([*BOTH, "-C", str(path)]) == 4
     assert "p2p-hang" in capsys.readouterr().err
     with Study.open(path) as study:
         # Two jobs with the same words are one record.
