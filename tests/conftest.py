@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
 from linkbound.evidence.study import Study
-from linkbound.study.sources import read_recorded
+from linkbound.study.sources import Sources, read_recorded
 from linkbound.study.stages import prepare
 from linkbound.topology.probe import probe_machine
 
@@ -39,6 +40,14 @@ def _prepared(name: str, folder: Path) -> Iterator[Study]:
     with Study.create(folder / f"{name}.linkbound") as study:
         prepare(study, read_recorded(name))
         yield study
+
+
+def without_engine_reduce() -> Sources:
+    """The recorded H200 pair as it was before its engine's own all-reduce was timed."""
+    sources = read_recorded("h200-pair")
+    files = tuple(one for one in sources.files if one.name != "engine-reduce.jsonl")
+    assert len(files) == len(sources.files) - 1
+    return msgspec.structs.replace(sources, files=files)
 
 
 @pytest.fixture(scope="session")

@@ -120,10 +120,16 @@ def test_a_map_names_every_curve_that_prices_it(h200_study: Study) -> None:
     engine = engine_on(h200_study)
     mine = plan(engine, TP2, Arm.P2P)
     ids = map_curve_ids(engine, mine)
-    # Small messages go over the engine's own kernel (a published table), large ones over NCCL.
-    curve = engine.book.curve(Operation.ALL_REDUCE, ("GPU0", "GPU1"), Arm.P2P, 64 * 1024**2)
-    assert curve is not None
-    assert ids == curve.record_ids
+    # Small messages go over the engine's own kernel, large ones over NCCL.
+    small, large = (
+        engine.book.curve(Operation.ALL_REDUCE, ("GPU0", "GPU1"), Arm.P2P, size)
+        for size in (8192, 64 * 1024**2)
+    )
+    assert small is not None
+    assert large is not None
+    assert small.key.implementation == "engine"
+    assert set(ids) == {*small.record_ids, *large.record_ids}
+    assert len(ids) == len(small.record_ids) + len(large.record_ids)
     assert map_curve_ids(engine, plan(engine)) == ()
 
 

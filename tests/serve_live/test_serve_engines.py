@@ -75,6 +75,7 @@ def test_vllm_command():
     assert has(made, "--load-format", "dummy", "--skip-tokenizer-init")
     assert made.environment["VLLM_PP_LAYER_PARTITION"] == "20,12"
     assert made.environment["CUDA_VISIBLE_DEVICES"] == "3,2,1,0"
+    assert made.environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert made.environment["NCCL_DEBUG_FILE"] == "/f/nccl.%h.%p.log"
     assert has(launch("vllm", extra=("--enforce-eager",)), "--enforce-eager")
 

@@ -70,7 +70,8 @@ def test_the_fit_of_the_recorded_link(h200_study: Study) -> None:
     staged = fitted_link(engine, plan(engine, TP2, Arm.STAGED))
     assert direct is not None
     assert staged is not None
-    assert direct[0] == pytest.approx(4.7e-6, rel=0.05)
+    # Messages of 8 to 64 KiB take 4.09 to 4.23 us.
+    assert 4.0e-6 < direct[0] < 4.3e-6
     assert direct[1] > 250e9
     assert 20e9 < staged[1] < 35e9
     assert staged[0] > direct[0]

@@ -42,10 +42,16 @@ def arm_environment(plan: ServerPlan, switch: ArmSwitch) -> dict[str, str]:
 
 
 def devices(plan: ServerPlan) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES as ordinals: some engines read it with int()."""
+    """CUDA_VISIBLE_DEVICES as ordinals (some engines read it with int()) in NVML's order.
+
+    CUDA's own order is the fastest GPU first: byte counters would be read on other GPUs.
+    """
     if not plan.devices:
         return {}
-    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, plan.devices))}
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, plan.devices)),
+    }
 
 
 def switch_for(engine: str, arms: Mapping[Arm, ArmSwitch], plan: ServerPlan) -> ArmSwitch:
