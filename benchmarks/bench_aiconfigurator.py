@@ -33,7 +33,7 @@ from linkbound.study.stages import prepare
 MACHINE, SYSTEM, VERSION = "h200-pair", "h200_sxm", "0.24.0"
 RUNS = files("linkbound") / "recorded" / MACHINE / "vllm-0.24.0"
 CHILD = Path(__file__).parent / "aiconfigurator_child.py"
-EXPORTED = (Arm.NCCL, Arm.STAGED)
+EXPORTED = (Arm.P2P, Arm.NCCL, Arm.STAGED)
 LIMIT_S = 600
 _FIND = "import aiconfigurator_core as core, pathlib; print(pathlib.Path(core.__file__).parent)"
 _KEYS = {Metric.PREFILL: "prefill_ms", Metric.TPOT: "tpot_ms"}
@@ -149,8 +149,8 @@ def _summary(
 ) -> str:
     ours = [_error(row, row.predicted) for row in rows]
     own = [_error(row, theirs[id(row)]) for row in rows]
-    # Fed with what was measured; the engine's own all-reduce was not, its table stands there.
-    fed = [_error(row, exported.get(id(row), theirs[id(row)])) for row in rows]
+    # Rows that calibrated hold all of one GPU: each of these has an arm that was fed.
+    fed = [_error(row, exported[id(row)]) for row in rows]
     parts = [
         f"{name} median {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %"
         for name, errors in (("ours", ours), ("AIC", own), ("AIC fed", fed))
