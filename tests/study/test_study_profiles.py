@@ -5,8 +5,11 @@ from pathlib import Path
 import msgspec
 
 from linkbound.evidence import Record, Study
+from linkbound.profile.types import Point
 from linkbound.report.types import LoadShown
+from linkbound.splits.types import Phase
 from linkbound.study.gather import gather
+from linkbound.study.profiles import pictured
 from linkbound.study.sources import read_recorded
 from linkbound.study.stages import request, run_stages
 from linkbound.verdict.profiled import CODE
@@ -63,3 +66,36 @@ def test_the_last_profile_of_a_point_counts(tmp_path: Path) -> None:
     texts = profiled(shown(tmp_path / "a.linkbound", effect, again))
     assert len(texts) == 2
     assert "5.82 ms against 3.94 ms" in texts[0]
+
+
+def test_a_report_has_the_steps_of_its_model(tmp_path: Path) -> None:
+    sources = read_recorded("h200-pair")
+    asked = request(MODEL, sources)
+    with Study.create(tmp_path / "a.linkbound") as study:
+        study.append_many(recorded_profile())
+        run_stages(study, asked, lambda _stage, _held: None)
+        profile = gather(study, sources.name, MODEL, asked.loads).profile
+    assert profile is not None
+    # One GPU, tp2 p2p, pp2 in both arms: four batches, prefill of three. No shard, no control.
+    assert len(profile.steps) == 4 * 7 + 2
+    names = {one.name for one in profile.steps}
+    assert names == {"one GPU", "tp2, p2p", "pp2, p2p", "pp2, staged"}
+    single = next(one for one in profile.steps if one.name == "one GPU" and one.point.batch == 1)
+    assert single.parts is not None
+    assert single.parts.communication_s == 0
+    assert len(profile.effects) == 7
+    assert profile.timelines == ()
+
+
+def test_the_point_that_most_splits_share_is_pictured() -> None:
+    def decode(batch: int) -> Point:
+        return Point(phase=Phase.DECODE, batch=batch, tokens=1, context=1024)
+
+    def prefill(batch: int) -> Point:
+        return Point(phase=Phase.PREFILL, batch=batch, tokens=1024)
+
+    both, one = ("one GPU", "tp2, p2p"), ("one GPU",)
+    points = {decode(1): both, decode(8): both, decode(32): one}
+    chunks = {prefill(1): both, prefill(8): both, prefill(32): both}
+    assert pictured({**points, **chunks}) == (decode(8), prefill(8))
+    assert pictured({}) == ()

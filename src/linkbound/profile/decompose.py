@@ -9,7 +9,7 @@ import heapq
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from linkbound.profile.types import Interval, KernelClass, StepSpan, Timeline
 from linkbound.values import Value
@@ -67,11 +67,11 @@ _Calls = dict[_Key, list[Interval]]
 
 def decompose(timelines: Sequence[Timeline]) -> tuple[RankStep, ...]:
     """Parts of every step that all ranks show, by step and rank."""
-    per_rank = [_by_step(one) for one in timelines]
+    per_rank = [by_step(one) for one in timelines]
     steps = min((len(one.steps) for one in timelines), default=0)
     found = []
     for step in range(steps):
-        wires = _wires([_calls(intervals[step]) for intervals in per_rank], timelines)
+        wires = wires_of([intervals[step] for intervals in per_rank], timelines)
         for one, intervals, known in zip(timelines, per_rank, wires, strict=True):
             parts = _parts(one.steps[step], intervals[step], known)
             found.append(RankStep(rank=one.rank, step=step, parts=parts))
@@ -95,7 +95,7 @@ def wire_times(timelines: Sequence[Timeline], of: int | None = None) -> tuple[Wi
     `of` keeps the calls in which the timeline at that index takes part.
     """
     sums: dict[tuple[str, int | None], list[float]] = defaultdict(list)
-    per_rank = [_by_step(one) for one in timelines]
+    per_rank = [by_step(one) for one in timelines]
     for step in range(min(map(len, per_rank), default=0)):
         calls = [_calls(intervals[step]) for intervals in per_rank]
         for key, members in _matched(calls, timelines).items():
@@ -141,7 +141,7 @@ def align(timelines: Sequence[Timeline]) -> tuple[ClockOffset, ...] | None:
     return tuple(offsets)
 
 
-def _by_step(timeline: Timeline) -> list[list[Interval]]:
+def by_step(timeline: Timeline) -> list[list[Interval]]:
     """Intervals by the step in which they begin; those outside all steps are left out."""
     found: list[list[Interval]] = [[] for _ in timeline.steps]
     steps = iter(enumerate(timeline.steps))
@@ -176,8 +176,11 @@ def _matched(calls: Sequence[_Calls], timelines: Sequence[Timeline]) -> dict[_Ke
     return found
 
 
-def _wires(calls: Sequence[_Calls], timelines: Sequence[Timeline]) -> list[dict[int, float]]:
-    """For each rank: identity of an interval to the time of its call on the wire."""
+def wires_of(
+    intervals: Sequence[Sequence[Interval]], timelines: Sequence[Timeline]
+) -> list[dict[int, float]]:
+    """For each rank: `id` of an interval of the step to the time of its call on the wire."""
+    calls = [_calls(one) for one in intervals]
     found: list[dict[int, float]] = [{} for _ in calls]
     for key, members in _matched(calls, timelines).items():
         for same in zip(*(calls[at][key] for at in members), strict=True):
@@ -222,11 +225,20 @@ _PRIORITY = {KernelClass.COMPUTE: 0, KernelClass.HOST_COPY: 2}
 
 
 def _exposed(span: StepSpan, intervals: Sequence[Interval]) -> list[float]:
-    """Seconds of each interval inside the span in which nothing of higher priority ran.
+    """Seconds of each interval inside the span in which nothing of higher priority ran."""
+    seen = [0.0] * len(intervals)
+    for at, start_s, end_s in exposed_pieces(span, intervals):
+        seen[at] += end_s - start_s
+    return seen
+
+
+def exposed_pieces(
+    span: StepSpan, intervals: Sequence[Interval]
+) -> Iterator[tuple[int, float, float]]:
+    """Index, start and end of what ran, in order of time; no two overlap.
 
     Compute comes before communication, and that before copies from and to the host.
     """
-    seen = [0.0] * len(intervals)
     active: list[tuple[int, int]] = []
     edges = sorted(
         {span.start_s, span.end_s}
@@ -242,5 +254,4 @@ def _exposed(span: StepSpan, intervals: Sequence[Interval]) -> list[float]:
         while active and intervals[active[0][1]].end_s <= start_s:
             heapq.heappop(active)
         if active:
-            seen[active[0][1]] += end_s - start_s
-    return seen
+            yield active[0][1], start_s, end_s

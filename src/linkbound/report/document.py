@@ -48,6 +48,7 @@ def build_document(report: Report) -> Json:
         "maps": [_map(one) for one in report.maps],
         "calibration": _calibration(report),
         **_score(report),
+        **_profile(report),
         "findings": [_plain(one) for one in report.findings],
         "not_known": list(report.not_known),
         "commands": list(report.commands),
@@ -232,3 +233,16 @@ def _score(report: Report) -> Json:
         return {"score": None, "score_reason": reason}
     content = {**_plain(found), "record_ids": list(report.score_record_ids)}
     return {"score": content, "score_reason": None}
+
+
+def _profile(report: Report) -> Json:
+    """`profile` and, where it is null, `profile_reason`; timelines are pictures of the page."""
+    found = report.profile
+    reason = _reason("not_profiled", "The study has no profile of the model here.", found)
+    if found is None:
+        return {"profile": None, "profile_reason": reason}
+    content = {
+        "steps": [_plain(one) for one in found.steps],
+        "effects": [_plain(one) for one in found.effects],
+    }
+    return {"profile": content, "profile_reason": None}

@@ -8,18 +8,29 @@ import re
 from importlib import resources
 
 from linkbound.report.document import build_document
-from linkbound.report.page import links, machine, plans, records, regimes, splits, trust, verdicts
+from linkbound.report.page import (
+    links,
+    machine,
+    plans,
+    profile,
+    records,
+    regimes,
+    splits,
+    trust,
+    verdicts,
+)
 from linkbound.report.page.markup import ANCHOR_DIGITS, Citations, esc
 from linkbound.report.types import Report
 
 _RECORD_ID = re.compile(r'"([0-9a-f]{64})"')
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_ON_THE_PAGE = ("evidence", "maps", "pairs", "curves", "score", "fits", "splits")
+_ON_THE_PAGE = ("evidence", "maps", "pairs", "curves", "score", "fits", "splits", "profile")
 _CONTENTS = (
     ("verdict", "Verdict"),
     ("machine", "Machine"),
     ("plans", "Plans"),
     ("steps", "Steps"),
+    ("profile", "Measured steps"),
     ("map", "Map"),
     ("memory", "Memory"),
     ("crossings", "Crossings"),
@@ -71,6 +82,7 @@ def _sections(report: Report, cite: Citations) -> list[str]:
         plans.plans(report, cite),
         verdicts.comparisons(report, cite),
         plans.step_split(report, cite),
+        profile.profile(report, cite),
         regimes.maps(report, cite),
         splits.memory(report, cite),
         splits.crossings(report, cite),

@@ -10,6 +10,9 @@ from linkbound.predict.calibration import Calibration
 from linkbound.predict.score_types import Score
 from linkbound.predict.simulate.types import Simulation
 from linkbound.predict.types import Forecast, Plan, RegimeCell
+from linkbound.profile.decompose import Parts
+from linkbound.profile.pieces import StepPieces
+from linkbound.profile.types import Point
 from linkbound.serve.load_types import Cell
 from linkbound.splits.types import Crossing, Fit, Split
 from linkbound.topology.types import Machine
@@ -67,6 +70,51 @@ class MapShown(Value, frozen=True, kw_only=True):
     record_ids: tuple[str, ...]
 
 
+class StepShown(Value, frozen=True, kw_only=True):
+    """A step of the reference runtime, as a profile measured it. Seconds."""
+
+    name: str
+    """`tp2, p2p`."""
+    point: Point
+    step_s: float
+    low_s: float
+    high_s: float
+    """Least and greatest of the children's medians."""
+    repeats: int
+    parts: Parts | None
+    unexplained_s: float | None
+    tokens_per_s: float
+    bus_bytes_per_s: float | None
+    eager_because: str | None
+    """Why the host launched it call by call; None of a graph."""
+    record_ids: tuple[str, ...]
+
+
+class EffectShown(Value, frozen=True, kw_only=True):
+    """What a profile shows by itself, in a sentence."""
+
+    text: str
+    record_ids: tuple[str, ...]
+
+
+class TimelineShown(Value, frozen=True, kw_only=True):
+    """One traced step of a split and arm."""
+
+    name: str
+    point: Point
+    step: StepPieces
+    record_ids: tuple[str, ...]
+
+
+class ProfileShown(Value, frozen=True, kw_only=True):
+    """What `linkbound profile` measured of the model on this machine."""
+
+    steps: tuple[StepShown, ...]
+    effects: tuple[EffectShown, ...]
+    timelines: tuple[TimelineShown, ...]
+    """Of one decode and one prefill point at most, those that most splits were timed at."""
+
+
 class Report(Value, frozen=True, kw_only=True):
     """A study, ready to be rendered: no renderer measures or predicts anything."""
 
@@ -97,6 +145,8 @@ class Report(Value, frozen=True, kw_only=True):
     score: Score | None
     """Predictions against this machine's engine runs; None where there are none."""
     score_record_ids: tuple[str, ...]
+    profile: ProfileShown | None = None
+    """None where the study holds no profile of the model on this machine."""
     findings: tuple[Finding, ...]
     not_known: tuple[str, ...]
     """What was not measured or could not be read, and why."""

@@ -38,6 +38,7 @@ from linkbound.study.commands import vllm_command
 from linkbound.study.faults import read_findings
 from linkbound.study.latest import latest, latest_forecasts
 from linkbound.study.markers import Stage
+from linkbound.study.profiles import read_profile
 from linkbound.study.reading import (
     MachineRead,
     MapRead,
@@ -99,6 +100,7 @@ def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> R
         ),
         score=convert(scores[-1], "score", Score) if scores else None,
         score_record_ids=tuple(record.id for record in scores[-1:]),
+        profile=read_profile(study, held, shape.name),
         findings=(*read_findings(study, machine), *_findings(held, excluded)),
         not_known=_not_known(study, held),
         commands=_commands(held, shown),

@@ -1,13 +1,24 @@
 """What `linkbound profile` left in a study, read back for verdicts and pages (P1, E1)."""
 
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Record
+from linkbound.evidence.types import Measured, Record
 from linkbound.links.types import Arm
 from linkbound.profile.effects import Against, Effect
-from linkbound.profile.types import Point
-from linkbound.splits.types import Split
-from linkbound.study.reading import MachineRead, convert_whole
+from linkbound.profile.pieces import StepPieces, last_step
+from linkbound.profile.types import CHUNK_TOKENS, Point, Timeline, chunks_of
+from linkbound.report.types import EffectShown, ProfileShown, StepShown, TimelineShown
+from linkbound.splits.types import Phase, Split
+from linkbound.study.latest import latest
+from linkbound.study.reading import MachineRead, convert_whole, values_of
 from linkbound.verdict.profiled import Profiled
+
+PICTURED_BATCH = 32
 
 _Key = tuple[Split, Arm | None, Against, Point]
 
@@ -33,3 +44,96 @@ def read_profiled(study: Study, held: MachineRead, model: str) -> tuple[Profiled
                 record_ids=(record.id,),
             )
     return tuple(found.values())
+
+
+def read_profile(study: Study, held: MachineRead, model: str) -> ProfileShown | None:
+    """What profiles of this machine and model found, the last of each; None without any."""
+    mine = {"model": model, "alone": None, "delay_s": None}
+    steps = tuple(
+        _step(record)
+        for record in latest(study, "profile.parts", **mine)
+        if record.machine == held.fingerprint.id
+    )
+    if not steps:
+        return None
+    return ProfileShown(
+        steps=steps,
+        effects=tuple(
+            EffectShown(text=str(values_of(one)["text"]), record_ids=(one.id,))
+            for one in latest(study, "profile.effect", model=model)
+            if one.machine == held.fingerprint.id
+        ),
+        timelines=_timelines(study, held, mine),
+    )
+
+
+def _step(record: Record) -> StepShown:
+    values = values_of(record)
+    names = ("step_s", "low_s", "high_s", "repeats", "parts", "unexplained_s", "tokens_per_s")
+    more = ("bus_bytes_per_s", "eager_because")
+    shown = {name: values[name] for name in (*names, *more)}
+    return msgspec.convert(
+        {
+            **shown,
+            "name": _name(record),
+            "point": _point(record),
+            "record_ids": (record.id,),
+        },
+        StepShown,
+    )
+
+
+def _name(record: Record) -> str:
+    split, arm = record.subject["split"], record.subject["arm"]
+    return str(split) if arm is None else f"{split}, {arm}"
+
+
+def _point(record: Record) -> Point:
+    names = ("phase", "batch", "tokens", "context")
+    return msgspec.convert({name: record.subject[name] for name in names}, Point)
+
+
+def _timelines(
+    study: Study, held: MachineRead, mine: Mapping[str, Any]
+) -> tuple[TimelineShown, ...]:
+    """The last traced step of every split and arm at the points that are pictured."""
+    runs: dict[Point, dict[str, Record]] = {}
+    for record in study.find("profile.run", **mine):
+        if record.machine == held.fingerprint.id and isinstance(record.outcome, Measured):
+            runs.setdefault(_point(record), {})[_name(record)] = record
+    return tuple(
+        TimelineShown(name=name, point=point, step=step, record_ids=(record.id,))
+        for point in pictured(runs)
+        for name, record in runs[point].items()
+        for step in (_traced(study, record),)
+        if step is not None
+    )
+
+
+def pictured(splits_at: Mapping[Point, Collection[str]]) -> tuple[Point, ...]:
+    """Of each phase the point that most splits were timed at.
+
+    Of several the batch nearest to 32, and a prefill that is one chunk.
+    """
+    found = []
+    for phase in (Phase.DECODE, Phase.PREFILL):
+        mine = [one for one in splits_at if one.phase is phase]
+        if mine:
+            found.append(max(mine, key=lambda one: (len(splits_at[one]), *_preference(one))))
+    return tuple(found)
+
+
+def _preference(point: Point) -> tuple[int, float]:
+    chunks = chunks_of(point, CHUNK_TOKENS)
+    return -chunks, -abs(math.log2(point.batch / PICTURED_BATCH))
+
+
+def _traced(study: Study, record: Record) -> StepPieces | None:
+    """The last traced step of a run; None where it was not traced."""
+    for blob in record.blobs:
+        try:
+            timelines = msgspec.json.decode(study.blob(blob), type=tuple[Timeline, ...])
+        except msgspec.DecodeError:
+            continue  # The other blob is a log.
+        return last_step(timelines)
+    return None

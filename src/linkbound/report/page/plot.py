@@ -119,10 +119,11 @@ def _grid(
         words.append(label(LEFT - 6, at + 4, ticks[1](value), "e"))
     words.append(label((LEFT + right) / 2, LINE_HEIGHT - 6, x.name, "c dim"))
     words.append(label(4, 14, y.name, "dim"))
-    return [_rules(rules), *words]
+    return [grid_path(rules), *words]
 
 
-def _rules(strokes: list[str]) -> str:
+def grid_path(strokes: list[str]) -> str:
+    """The lines of a grid."""
     return f'<path class="grid" d="{"".join(strokes)}"/>'
 
 
@@ -258,15 +259,15 @@ def _segments(bar: Bar, y: float, most: float) -> list[str]:
 
 def _bar_grid(most: float, height: float, unit: str) -> list[str]:
     rules, words = [], []
-    for value in _steps(most):
+    for value in round_steps(most):
         at = _bar_x(value, most)
         rules.append(f"M{_at(at)} {TOP}V{_at(height - BOTTOM + 4)}")
         words.append(label(at, height - BOTTOM + 18, f"{value:,.6g}", "c"))
     words.append(label(BAR_LEFT, height - 4, unit, "dim"))
-    return [_rules(rules), *words]
+    return [grid_path(rules), *words]
 
 
-def _steps(most: float) -> list[float]:
+def round_steps(most: float) -> list[float]:
     """Round steps from 0 on, about six of them."""
     raw = most / 6
     power = 10.0 ** math.floor(math.log10(raw))
