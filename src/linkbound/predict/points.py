@@ -50,6 +50,8 @@ class Prediction(Value, frozen=True, kw_only=True):
     """Whether the constants were calibrated with this point: then it proves nothing."""
     unseen: tuple[str, ...] = ()
     """What no calibrating run shows of the plan: names of `UnseenErrors`."""
+    shards: Mapping[Metric, tuple[str, ...]] = {}
+    """Steps whose compute is a shard's that was timed alone, with its records."""
 
 
 class Observation(Value, frozen=True, kw_only=True):

@@ -72,9 +72,9 @@ def _checks(shards: _Groups, runs: _Groups) -> Iterator[ShardCheck]:
             split=subject["split"],
             arm=subject["arm"],
             point=_point(subject),
-            shard_s=_middle_s(alone),
+            shard_s=middle_step_s(alone),
             calls_s=_middle(calls_s),
-            measured_s=_middle_s(records),
+            measured_s=middle_step_s(records),
             record_ids=tuple(record.id for record in (*alone, *records)),
         )
 
@@ -90,7 +90,7 @@ def _calls_s(record: Record) -> list[float]:
     return [max(each) for each in zip(*ranks, strict=True)]
 
 
-def _middle_s(records: list[Record]) -> float:
+def middle_step_s(records: list[Record]) -> float:
     """The median step over all records, each as long as its slowest rank."""
     times_s: list[float] = []
     for record in records:

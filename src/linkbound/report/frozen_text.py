@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from linkbound.predict.calibrate import split_of
 from linkbound.predict.frozen import Frozen
 from linkbound.predict.load_points import LoadPrediction
-from linkbound.predict.points import Prediction
+from linkbound.predict.points import Metric, Prediction
 from linkbound.report.table import render_table
 
 _WORDS = ("engine", "model", "split", "arm", "metric", "")
@@ -61,10 +61,17 @@ def _rows(one: Prediction) -> Iterator[tuple[str, ...]]:
             split_of(spec).name,
             "-" if spec.arm is None else spec.arm.value,
             metric.value,
-            "seen" if one.seen else "",
+            _word(one, metric),
             str(spec.batch),
             f"{spec.prompt_tokens:,}",
             f"{spec.output_tokens:,}",
             f"~{time.value * 1e3:.2f}",
             f"{time.low * 1e3:.2f}-{time.high * 1e3:.2f}",
         )
+
+
+def _word(one: Prediction, metric: Metric) -> str:
+    """What stands apart from a prediction by constants that never saw the point."""
+    if one.seen:
+        return "seen"
+    return "shard timed" if metric in one.shards else ""

@@ -14,6 +14,7 @@ from linkbound.predict.frozen import Frozen, FrozenContent, freeze, render_froze
 from linkbound.predict.load_points import LoadPrediction
 from linkbound.predict.points import Metric, Prediction, shape_key, spec_of
 from linkbound.predict.reference import RUNTIME, predict_steps
+from linkbound.predict.shards import ShardTable
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Forecast, Plan
 from linkbound.serve import VLLM, RunSpec
@@ -21,6 +22,7 @@ from linkbound.serve.batch_records import model_label
 from linkbound.study.latest import latest_forecasts
 from linkbound.study.points import predict_points, seen_by
 from linkbound.study.predicting import engine_for
+from linkbound.study.profiled_shards import read_shards
 from linkbound.study.reading import read_calibration, read_machine_record, read_shape
 from linkbound.study.runs_files import read_runs_file, shapes_beside
 from linkbound.study.sources import Sources
@@ -32,6 +34,7 @@ def freeze_model(study: Study, sources: Sources, model: str, loads: Iterable[Loa
     """The calls that the study predicts, and steps of the reference runtime for the same plans."""
     engine = engine_for(study, sources.name, read_shape(study, model)[1])
     seen = seen_by(study, sources)
+    shards = read_shards(study, read_machine_record(study, sources.name), engine.shape.name)
     predictions: list[Prediction] = []
     left_out: dict[str, None] = {}
     for load in loads:
@@ -44,7 +47,7 @@ def freeze_model(study: Study, sources: Sources, model: str, loads: Iterable[Loa
                 continue
             call = _call(engine, found, spec)
             predictions.append(msgspec.structs.replace(call, seen=seen(spec, call.shape)))
-            predictions.append(_steps(engine, found.plan, spec))
+            predictions.append(_steps(engine, found.plan, spec, shards))
     return frozen_set(study, sources.name, predictions=_once(predictions), left_out=left_out)
 
 
@@ -74,9 +77,9 @@ def _call(engine: Engine, found: Forecast, spec: RunSpec) -> Prediction:
     )
 
 
-def _steps(engine: Engine, plan: Plan, spec: RunSpec) -> Prediction:
+def _steps(engine: Engine, plan: Plan, spec: RunSpec, shards: ShardTable) -> Prediction:
     asked = msgspec.structs.replace(spec, engine=RUNTIME, output_tokens=1)
-    return predict_steps(engine, plan, asked)
+    return predict_steps(engine, plan, asked, shards)
 
 
 def frozen_set(
@@ -91,6 +94,7 @@ def frozen_set(
     held = read_machine_record(study, machine)
     record, calibration = read_calibration(study, machine)
     curves = (one.id for kind in _INPUTS for one in study.find(kind, machine=machine))
+    shards = (one for each in predictions for ids in each.shards.values() for one in ids)
     return freeze(
         FrozenContent(
             frozen=datetime.now(UTC).isoformat(),
@@ -99,7 +103,9 @@ def frozen_set(
             fingerprint=held.fingerprint,
             engine=VLLM.source,
             calibration=calibration,
-            inputs=tuple(dict.fromkeys((held.record_id, record.id, *record.parents, *curves))),
+            inputs=tuple(
+                dict.fromkeys((held.record_id, record.id, *record.parents, *curves, *shards))
+            ),
             predictions=predictions,
             loads=loads,
             left_out=tuple(left_out),

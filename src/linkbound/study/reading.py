@@ -90,10 +90,18 @@ def _converted(record: Record, kind: type[T], pick: Callable[[Any], object]) -> 
 
 def read_machine_record(study: Study, name: str) -> MachineRead:
     """The merged machine of this name."""
-    record = _last(study, "topology.machine", machine=name)
+    return _machine(_last(study, "topology.machine", machine=name))
+
+
+def read_machines(study: Study) -> tuple[MachineRead, ...]:
+    """Every machine that the study holds."""
+    return tuple(_machine(record) for record in study.find("topology.machine"))
+
+
+def _machine(record: Record) -> MachineRead:
     values = values_of(record)
     return MachineRead(
-        name=name,
+        name=str(record.subject["machine"]),
         note=str(values["note"]),
         recorded=bool(values["recorded"]),
         machine=convert(record, "machine", Machine),
