@@ -41,6 +41,12 @@ def linear(chunks: Chunks, decodes: int, context: float) -> tuple[float, ...]:
     return (0.01 + 1e-3 * decodes + 1e-4 * tokens + 2e-5 * context,)
 
 
+def launching(chunks: Chunks, _decodes: int, _context: float) -> tuple[float, ...]:
+    """Steps with prompts are launched in 2 ms a prompt token, up to 15 ms of it waited for."""
+    tokens = sum(one for one, _ in chunks)
+    return (2e-3 * tokens, min(0.015, 1e-3 * tokens))
+
+
 def trace(*entries: tuple[float, int, int]) -> Cell:
     """(seconds, prompt, output) of each request, in order of time."""
     return Cell(
@@ -85,12 +91,14 @@ def engine(
     noise: Noise = steady,
     longest: int = 10**6,
     stages: int = 1,
+    launches: StagePrices | None = None,
 ) -> Any:
     """An engine on one stage or several."""
     settings, cache = limits
     if stages > 1:
         return Pipeline(settings, StepTable(prices), noise, cache, longest, stages=stages)
-    return Engine(settings, StepTable(prices), noise, cache, longest)
+    launched = None if launches is None else StepTable(launches)
+    return Engine(settings, StepTable(prices), noise, cache, longest, launched)
 
 
 def played(cell: Cell, *engines: Any, balance: Balance = Balance.LEAST, **how: Any) -> Fleet:
@@ -124,7 +132,10 @@ def blocks_of(tokens: int) -> int:
 
 
 def by_token(
-    cell: Cell, limits: tuple[SchedulerRules, Cache], prices: StagePrices = linear
+    cell: Cell,
+    limits: tuple[SchedulerRules, Cache],
+    prices: StagePrices = linear,
+    launches: StagePrices | None = None,
 ) -> list[Life]:
     """All requests of an open load, one step after the other, every sequence by itself."""
     settings, cache = limits
@@ -137,7 +148,7 @@ def by_token(
     waiting: list[Life] = []
     running: list[Life] = []
     leaving: list[tuple[float, int]] = []
-    clock_s = formed_s = 0.0
+    clock_s = formed_s = launched_s = 0.0
 
     def held() -> int:
         kept = sum(
@@ -192,6 +203,11 @@ def by_token(
                 formed_s = clock_s = coming[0].at_s
             continue
         seconds = prices(tuple(chunks), len(decoding), sum(one.tokens for one in decoding))[0]
+        if launches is not None:
+            launch_s, waits_s = launches(tuple(chunks), len(decoding), 0.0)
+            begun_s = max(formed_s, launched_s)
+            seconds -= min(waits_s, max(0.0, clock_s - begun_s))
+            launched_s = begun_s + launch_s
         start_s, clock_s = clock_s, clock_s + seconds
         formed_s = start_s if settings.steps_ahead > 1 else clock_s
         for one in (*decoding, *prompts):

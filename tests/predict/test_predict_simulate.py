@@ -11,6 +11,7 @@ from simulate_oracle import (
     by_token,
     closed,
     engine,
+    launching,
     linear,
     played,
     poisson,
@@ -22,7 +23,13 @@ from simulate_oracle import (
 from linkbound.predict.simulate.fleet import Balance, Pool
 from linkbound.predict.simulate.noise import normal, steady
 from linkbound.predict.simulate.pipeline import Pipeline
-from linkbound.predict.simulate.steptable import Chunks, StepTable, run_seconds, steps_before
+from linkbound.predict.simulate.steptable import (
+    Chunks,
+    StagePrices,
+    StepTable,
+    run_seconds,
+    steps_before,
+)
 
 REQUESTS = st.lists(
     st.tuples(st.integers(0, 40), st.integers(1, 30), st.integers(1, 25)), min_size=1, max_size=14
@@ -37,6 +44,7 @@ REQUESTS = st.lists(
     st.sampled_from([1, 2]),
     st.one_of(st.none(), st.integers(14, 40)),
     st.booleans(),
+    st.sampled_from([None, launching]),
 )
 def test_runs_of_steps_are_the_steps_one_by_one(
     requests: list[tuple[int, int, int]],
@@ -45,14 +53,36 @@ def test_runs_of_steps_are_the_steps_one_by_one(
     ahead: int,
     blocks: int | None,
     mixes: bool,
+    launches: StagePrices | None,
 ) -> None:
     entries = sorted((at / 37, prompt, output) for at, prompt, output in requests)
     limits = rules(max(budget, sequences), sequences, ahead=ahead, blocks=blocks, mixes=mixes)
     cell = trace(*entries)
-    expected = by_token(cell, limits)
-    one = engine(limits)
+    expected = by_token(cell, limits, launches=launches)
+    one = engine(limits, launches=launches)
     same(played(cell, one).done, expected)
     assert one.batching.preemptions == sum(life.preempted for life in expected)
+
+
+def test_a_launch_is_hidden_behind_the_step_before() -> None:
+    def seconds(chunks: Chunks, _decodes: int, _context: float) -> tuple[float, ...]:
+        # Decoding takes 4 s; a prompt 10 s, of which the device works 3 s.
+        return (10.0,) if chunks else (4.0,)
+
+    def launch(chunks: Chunks, _decodes: int, _context: float) -> tuple[float, ...]:
+        return (10.0, 7.0) if chunks else (0.0, 0.0)
+
+    def ends(ahead: int, *prompts_at: float) -> list[float]:
+        cell = trace((0.0, 8, 9), *((at, 8, 1) for at in prompts_at))
+        one = engine(rules(8 + 1, ahead=ahead), seconds, launches=launch)
+        return [life.first_s for life in played(cell, one).done]
+
+    # Nothing ran before the first prompt. The second one is launched from when the decode step
+    # starts that ends at 18 (it comes at 13), the third waits for the second's launch.
+    assert ends(2, 13.0) == [10, 24]
+    assert ends(2, 13.0, 13.0) == [10, 24, 34]
+    # Steps that wait for results hide nothing.
+    assert ends(1, 13.0) == [10, 24]
 
 
 @settings(max_examples=100, deadline=None)

@@ -29,11 +29,13 @@ _OVERHEAD = KINDS.index(TermKind.OVERHEAD)
 class StageCost:
     """The cost of a step on `stages` stages that do and send the same."""
 
-    __slots__ = ("cost", "host_bound", "seconds", "stages")
+    __slots__ = ("cost", "host_bound", "launch_s", "seconds", "stages")
 
-    def __init__(self, cost: Cost, stages: int, host_bound: bool) -> None:
+    def __init__(self, cost: Cost, stages: int, launch_s: float, host_bound: bool) -> None:
+        """`launch_s` is how long the host launches it, hidden or not."""
         self.cost = cost
         self.stages = stages
+        self.launch_s = launch_s
         self.host_bound = host_bound
         self.seconds = cost.seconds
 
@@ -85,7 +87,7 @@ def _stage_cost(
     if launches * host[2] > device_s:
         # What the host takes longer than the device; its interval is that of the whole launch.
         cost.put(_HOST, *(max(0.0, launches * one - device_s) for one in host))
-    return StageCost(cost, stages, launches * host[0] > device_s)
+    return StageCost(cost, stages, launches * host[0], launches * host[0] > device_s)
 
 
 def host_constant(constants: Calibration, split: Split) -> Constant:

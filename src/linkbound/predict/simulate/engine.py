@@ -3,6 +3,9 @@
 Between two changes of the batch every decode step has the same sequences and reads as many more
 tokens as there are sequences: the time of a run is a sum in closed form, and where in it the next
 request comes is the root of a square equation.
+
+A step that is formed while the one before runs is launched meanwhile too: its device waits for the
+host only for what is then left of the launch (vLLM, `EngineCore.step_with_batch_queue`).
 """
 
 import math
@@ -27,11 +30,16 @@ class Engine:
         noise: Noise,
         cache: Cache,
         longest_tokens: int,
+        launches: StepTable | None = None,
     ) -> None:
+        """`launches` has two times of a step: how long the host launches it, and how much of the
+        step the device waits for that where nothing ran before; None: no step waits for the host.
+        """
         self.coming: deque[Sequence] = deque()
         """Requests in the order they arrive here."""
         self.tally = Tally()
         self._table = table
+        self._launches = launches
         self._noise = noise
         self._group = Group(cache.block_tokens)
         self.batching = Batching(rules, cache, [self._group], longest_tokens)
@@ -41,6 +49,8 @@ class Engine:
         # When the next step starts, and when it is decided what it holds.
         self._clock_s = 0.0
         self._formed_s = 0.0
+        # When the host was done with launching the last step.
+        self._launched_s = 0.0
 
     @property
     def next_s(self) -> float:
@@ -109,11 +119,21 @@ class Engine:
 
     def _step(self, chunks: Chunks, decodes: int, context: int) -> float:
         """Seconds of one step, which is made."""
-        seconds = self._table.seconds(chunks, decodes, context) * self._noise(1)
+        seconds = self._table.seconds(chunks, decodes, context)
+        seconds = (seconds - self._launch(chunks, decodes, context)) * self._noise(1)
         start_s = self._clock_s
         self._clock_s += seconds
         self._formed_s = start_s if self._ahead else self._clock_s
         return seconds
+
+    def _launch(self, chunks: Chunks, decodes: int, context: int) -> float:
+        """Launch the next step; seconds of its wait for the host that the step before hides."""
+        if self._launches is None:
+            return 0.0
+        launch_s, waits_s = self._launches.stages(chunks, decodes, context)
+        begun_s = max(self._formed_s, self._launched_s)
+        self._launched_s = begun_s + launch_s
+        return min(waits_s, max(0.0, self._clock_s - begun_s))
 
     def _note_gap(self, seconds: float) -> None:
         if self._group.size:
@@ -142,6 +162,7 @@ class Engine:
         self._formed_s = self._clock_s
         if self._ahead:
             self._formed_s = start_s + run_seconds(first_s, growth_s, steps - 1) * factor
+        self._launch((), size, group.context)
         held = group.context + self.batching.prefill_tokens
         self.tally.run(steps, first_s * factor, last_s, size, held)
         return self._end(group.advance(steps))

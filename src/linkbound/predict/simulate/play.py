@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +22,7 @@ from linkbound.predict.simulate.steptable import Chunks, StagePrices, StepTable
 from linkbound.predict.simulate.types import Scenario
 from linkbound.predict.stage import add_sampling, phase_of, stage_costs
 from linkbound.predict.steptime import Engine
-from linkbound.predict.types import Estimate, Plan
+from linkbound.predict.types import Estimate, Plan, TermKind
 from linkbound.serve.arrivals import lengths_of
 from linkbound.serve.load_types import Arrival, Cell
 from linkbound.splits.kv_transfer import kv_transfer
@@ -48,6 +49,14 @@ def off_by(factor: float) -> Pick:
     return lambda one: one.value * factor
 
 
+class StepTimes(NamedTuple):
+    """The times of one replica's steps, and of launching them (`simulate.engine.Engine`)."""
+
+    table: StepTable
+    launches: StepTable | None
+    """None for a pipeline, whose stages are priced as if each step waited for its launch."""
+
+
 class Tables:
     """The step tables of a scenario's replicas, kept for every draw."""
 
@@ -60,7 +69,7 @@ class Tables:
         self.prefilling = [] if scenario.prefill is None else self._tables(engine, scenario.prefill)
         self.handover = None if scenario.prefill is None else _handover(engine, scenario, pick)
 
-    def _tables(self, engine: Engine, plan: Plan) -> list[StepTable]:
+    def _tables(self, engine: Engine, plan: Plan) -> list[StepTimes]:
         if plan.split.ep > plan.split.tp:
             raise UsageError(
                 f"{plan.name} shares its experts over replicas.",
@@ -73,12 +82,12 @@ class Tables:
                 why="How its stages take turns is not known here.",
                 hint="Take --engine vllm, or a split without pp.",
             )
-        tables: dict[int, StepTable] = {}
+        tables: dict[int, StepTimes] = {}
         found = []
         for one in engine.replicas(plan):
             prices = engine.prices(one)
             if id(prices) not in tables:
-                tables[id(prices)] = StepTable(stage_prices(engine, one, self.scenario, self._pick))
+                tables[id(prices)] = _step_times(engine, one, self.scenario, self._pick)
             found.append(tables[id(prices)])
         # Replicas over which nothing crosses are alike: `replicas` gives one for all.
         return found * (plan.split.replicas // len(found))
@@ -102,6 +111,13 @@ def play(tables: Tables, seed: int) -> tuple[Fleet, list[Sequence]]:
         block_tokens=scenario.cache.block_tokens,
     )
     return fleet, fleet.play()
+
+
+def _step_times(engine: Engine, plan: Plan, scenario: Scenario, pick: Pick) -> StepTimes:
+    table = StepTable(stage_prices(engine, plan, scenario, pick))
+    if plan.split.pp > 1:
+        return StepTimes(table, None)
+    return StepTimes(table, StepTable(launch_prices(engine, plan, scenario, pick)))
 
 
 def stage_prices(engine: Engine, plan: Plan, scenario: Scenario, pick: Pick) -> StagePrices:
@@ -132,6 +148,23 @@ def stage_prices(engine: Engine, plan: Plan, scenario: Scenario, pick: Pick) -> 
     return seconds
 
 
+def launch_prices(engine: Engine, plan: Plan, scenario: Scenario, pick: Pick) -> StagePrices:
+    """Seconds to launch a step of one replica on one stage, and those that the device waits for it.
+
+    Both are off by what the whole step is. Raises NoForecast where a crossing has no curve.
+    """
+    prices, rules = engine.prices(plan), scenario.rules
+    error = engine.model_error(plan.split, longest(scenario.cell))
+
+    def seconds(chunks: Chunks, decodes: int, context: float) -> tuple[float, ...]:
+        (one,) = stage_costs(prices, _step(chunks, decodes, context), rules, engine.paces)
+        off = pick(one.cost.estimate(error)) / one.seconds
+        waits_s = one.cost.parts.get(TermKind.HOST, (0.0,))[0]
+        return one.launch_s * off, waits_s * off
+
+    return seconds
+
+
 def _step(chunks: Chunks, decodes: int, context: float) -> Step:
     """The step as the closed form knows it; every prompt in it is taken to get a token."""
     return Step(
@@ -145,13 +178,13 @@ def _step(chunks: Chunks, decodes: int, context: float) -> Step:
     )
 
 
-def _pool(scenario: Scenario, plan: Plan, cache: Cache, steps: list[StepTable], seed: str) -> Pool:
+def _pool(scenario: Scenario, plan: Plan, cache: Cache, steps: list[StepTimes], seed: str) -> Pool:
     tokens = longest(scenario.cell)
     engines: list[AnyEngine] = []
-    for at, table in enumerate(steps):
+    for at, (table, launches) in enumerate(steps):
         noise = normal(scenario.step_spread, f"{seed} {at}")
         if plan.split.pp == 1:
-            engines.append(Simulated(scenario.rules, table, noise, cache, tokens))
+            engines.append(Simulated(scenario.rules, table, noise, cache, tokens, launches))
         else:
             stages = plan.split.pp
             engines.append(Pipeline(scenario.rules, table, noise, cache, tokens, stages=stages))

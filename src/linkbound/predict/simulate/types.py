@@ -73,9 +73,11 @@ class Outlook(Value, frozen=True, kw_only=True):
     """A simulated figure with what it may be off for each cause."""
 
     steps: Estimate
-    """Low and high: all steps at the low and at the high end of their intervals."""
+    """Low and high: all steps at the low and at the high end of their intervals, or launched by a
+    quick host."""
     apart: Estimate
-    """Low and high: this plan's steps alone off by what a ratio of two plans may miss."""
+    """Low and high: this plan's steps alone off by what a ratio of two plans may miss, or launched
+    by a quick host."""
     draws: Estimate
     """Low and high: other draws of arrivals and steps, and the order statistics of this one."""
     drawn: tuple[float, ...]
