@@ -25,6 +25,8 @@ from linkbound.verdict.types import Reason
 WIDTH = 100
 IDS = 3
 """Record ids shown after a sentence; all of them are in the other outputs."""
+MOST_REASONS, MOST_OPEN = 12, 4
+"""Reasons, and open questions, of a verdict that are shown; the other outputs have them all."""
 LONGEST_NAME = 40
 """Names from outside are cut to this in tables; figures never are."""
 
@@ -83,13 +85,20 @@ def _verdict(load: LoadShown) -> list[str]:
             f"{verdict.answer.value.upper()}: {ANSWER_MEANING[verdict.answer]}. {headline(load)}"
         ),
     ]
-    for reason in verdict.reasons:
+    for reason in verdict.reasons[:MOST_REASONS]:
         lines += _reason(reason, load)
-    lines += _list("What would change it", verdict.would_change)
-    for one in verdict.measurements:
+    lines += _more(verdict.reasons[MOST_REASONS:], "reasons")
+    lines += _list("What would change it", verdict.would_change[:MOST_OPEN])
+    lines += _more(verdict.would_change[MOST_OPEN:], "of them")
+    for one in verdict.measurements[:MOST_OPEN]:
         lines += [*_wrapped(f"Measure: {visible(one.what)}. {visible(one.why)}")]
         lines += _command(visible(one.command))
-    return lines
+    return [*lines, *_more(verdict.measurements[MOST_OPEN:], "measurements")]
+
+
+def _more(rest: Sequence[object], what: str) -> list[str]:
+    """That there is more: on a machine of many GPUs there is more than anyone reads here."""
+    return [f"- and {len(rest)} more {what}: the page and --json have them."] if rest else []
 
 
 def _command(command: str) -> list[str]:

@@ -54,7 +54,9 @@ from linkbound.study.reading import (
     read_rates,
     read_shape,
     read_verdicts,
+    values_of,
 )
+from linkbound.verdict.words import load_text
 
 
 def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> Report:
@@ -67,6 +69,8 @@ def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> R
     access = read_access(study, machine)
     excluded = excluded_gpus(held.machine, access)
     first = [one for one in fits if _is_load(one[0], loads[-1])]
+    left = _names_left_out(study, scope)
+    first = [(record, fit) for record, fit in first if fit.split.name not in left]
     scores = study.find("predict.score", machine=machine)
     shown = tuple(_load(study, load, scope) for load in loads)
     return Report(
@@ -90,7 +94,7 @@ def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> R
         ),
         fits=tuple(fit for _, fit in first),
         fit_record_ids=tuple(record.id for record, _ in first),
-        splits=_splits(study, scope, loads),
+        splits=tuple(one for one in _splits(study, scope, loads) if one.split.name not in left),
         calibration=msgspec.structs.replace(calibration, record_ids=(calibration_record.id,)),
         loads=shown,
         maps=tuple(
@@ -218,9 +222,33 @@ def _not_known(study: Study, held: MachineRead) -> tuple[str, ...]:
         for record in study.find("links.skipped", machine=held.name)
         if isinstance(record.outcome, Skipped) and not measured
     ]
+    left = _left_out(study, held)
     return tuple(
-        dict.fromkeys((*_unknown(held.machine.notes), *unmeasured, *waived, *skipped, *unread))
+        dict.fromkeys(
+            (*_unknown(held.machine.notes), *unmeasured, *waived, *skipped, *left, *unread)
+        )
     )
+
+
+def _names_left_out(study: Study, scope: dict[str, Any]) -> frozenset[str]:
+    """Splits that were priced and judged under no load: what they hold and send is not shown."""
+    left = latest(study, "predict.left_out", **scope)
+    judged = {str(one.subject["split"]) for one in latest(study, "predict.call", **scope)}
+    names = {name for record in left for name in values_of(record)["splits"]}
+    return frozenset(names - judged)
+
+
+def _left_out(study: Study, held: MachineRead) -> list[str]:
+    """Plans that were priced and not judged, a sentence a load."""
+    found = []
+    for record in latest(study, "predict.left_out", machine=held.name):
+        load = Load(**{name: record.subject[name] for name in Load.__struct_fields__})
+        names = values_of(record)["splits"]
+        found.append(
+            f"{load_text(load)}: {len(names)} splits are not judged, since others on as many GPUs "
+            f"or on fewer are faster: {', '.join(names)}."
+        )
+    return found
 
 
 def _commands(held: MachineRead, shown: tuple[LoadShown, ...]) -> tuple[str, ...]:

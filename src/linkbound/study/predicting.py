@@ -1,6 +1,6 @@
 """The predict stage: every plan under every load, then the maps of regimes (D5)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -23,8 +23,9 @@ from linkbound.predict.plans import candidate_splits, plans_of
 from linkbound.predict.price import price
 from linkbound.predict.pricing import NoForecast
 from linkbound.predict.regimes import map_curve_ids, regime_map
+from linkbound.predict.shortlist import shortlist
 from linkbound.predict.steptime import Engine
-from linkbound.predict.types import Plan
+from linkbound.predict.types import Forecast, Plan
 from linkbound.serve import VLLM
 from linkbound.splits.types import Fit, Phase, Split
 from linkbound.study.importing import curve_samples
@@ -51,11 +52,55 @@ def predict_all(study: Study, sources: Sources, model: str, loads: Iterable[Load
     engine = engine_for(study, sources.name, read_shape(study, model)[1])
     excluded = excluded_gpus(held.machine, read_access(study, held.name))
     _put_records(study, engine, held, excluded)
+    kept: set[Split] = set()
     for load in loads:
         subject = {"machine": held.name, "model": model, **msgspec.to_builtins(load)}
-        study.append_many(_calls(study, engine, held, excluded, subject, load))
+        kept |= _append_calls(study, engine, held, excluded, subject, load)
     subject = {"machine": held.name, "model": model}
-    study.append_many(_maps(study, engine, held, excluded, subject))
+    study.append_many(_maps(study, engine, held, excluded, subject, kept))
+
+
+def _append_calls(
+    study: Study,
+    engine: Engine,
+    held: MachineRead,
+    excluded: Collection[str],
+    subject: dict[str, object],
+    load: Load,
+) -> frozenset[Split]:
+    """Records of the calls that are worth judging, and one of the rest; the splits of the first."""
+    calls = _calls(study, engine, held, excluded, subject, load)
+    forecasts = [found for _, found, _ in calls if found is not None]
+    if not forecasts:
+        study.append_many([record for _, _, record in calls])
+        return frozenset(split for split, _, _ in calls)
+    kept = shortlist(forecasts, len(held.machine.gpus) - len(excluded))
+    dropped = {one.plan.split.gpus for one in forecasts} - {split.gpus for split in kept}
+    study.append_many(
+        [
+            record
+            for split, found, record in calls
+            if split in kept or (found is None and split.gpus not in dropped)
+        ]
+    )
+    left = [one for one in forecasts if one.plan.split not in kept]
+    if left:
+        study.append(
+            Record(
+                kind="predict.left_out",
+                subject=subject,
+                outcome=Derived(
+                    values={
+                        "splits": list(dict.fromkeys(one.plan.split.name for one in left)),
+                        "latency_s": {one.plan.name: one.latency_s.value for one in left},
+                    }
+                ),
+                method="linkbound.predict.shortlist",
+                machine=held.fingerprint.id,
+                parents=(held.record_id, *engine.calibration.record_ids),
+            )
+        )
+    return kept
 
 
 def _put_records(study: Study, engine: Engine, held: MachineRead, excluded: Iterable[str]) -> None:
@@ -128,41 +173,42 @@ def _calls(
     study: Study,
     engine: Engine,
     held: MachineRead,
-    excluded: Iterable[str],
+    excluded: Collection[str],
     subject: dict[str, object],
     load: Load,
-) -> list[Record]:
+) -> list[tuple[Split, Forecast | None, Record]]:
+    """A record of every plan that fits, with what it is predicted to take, if it has a price."""
     records = []
     for record, fit in read_fits(study, **subject):
         if not fit.fits:
             continue
         for plan in plans_of(fit.split, held.machine, tuple(excluded)):
-            outcome, curves = _call(engine, plan, load, fit)
+            outcome, found = _call(engine, plan, load, fit)
             arm = None if plan.arm is None else plan.arm.value
-            records.append(
-                Record(
-                    kind="predict.call",
-                    subject={**subject, "split": fit.split.name, "arm": arm},
-                    outcome=outcome,
-                    method="linkbound.predict.forecast",
-                    machine=held.fingerprint.id,
-                    parents=(record.id, *engine.calibration.record_ids, *curves),
-                )
+            curves = () if found is None else found.curve_ids
+            call = Record(
+                kind="predict.call",
+                subject={**subject, "split": fit.split.name, "arm": arm},
+                outcome=outcome,
+                method="linkbound.predict.forecast",
+                machine=held.fingerprint.id,
+                parents=(record.id, *engine.calibration.record_ids, *curves),
             )
+            records.append((fit.split, found, call))
     return records
 
 
-def _call(engine: Engine, plan: Plan, load: Load, fit: Fit) -> tuple[Outcome, tuple[str, ...]]:
+def _call(engine: Engine, plan: Plan, load: Load, fit: Fit) -> tuple[Outcome, Forecast | None]:
     if fit.largest_batch is not None and load.concurrency > fit.largest_batch:
         text = (
             f"{plan.name}: {load.concurrency} sequences at once do not fit, at most "
             f"{fit.largest_batch} do; the rest would queue, which is not predicted here."
         )
-        return Skipped(reason=Reason(code="does-not-fit-at-once", text=text)), ()
+        return Skipped(reason=Reason(code="does-not-fit-at-once", text=text)), None
     try:
         found = forecast(engine, plan, load)
     except NoForecast as error:
-        return Skipped(reason=Reason(code="no-curve", text=str(error))), ()
+        return Skipped(reason=Reason(code="no-curve", text=str(error))), None
     return (
         Predicted(
             value=found.latency_s.value,
@@ -171,7 +217,7 @@ def _call(engine: Engine, plan: Plan, load: Load, fit: Fit) -> tuple[Outcome, tu
             basis="whole call in seconds: steps of the engine's scheduler, priced term by term",
             values={"forecast": msgspec.to_builtins(found)},
         ),
-        found.curve_ids,
+        found,
     )
 
 
@@ -181,15 +227,16 @@ def _maps(
     held: MachineRead,
     excluded: Iterable[str],
     subject: dict[str, object],
+    kept: Collection[Split],
 ) -> list[Record]:
-    """One map for each split over two ranks or more, in the direct and the staged arm."""
+    """One map for each kept split over two ranks or more, in the direct and the staged arm."""
     names = tuple(excluded)
     fits = {fit.split: (record.id, fit) for record, fit in read_fits(study, **subject) if fit.fits}
     one_gpu = plans_of(Split(), held.machine, names)[0] if Split() in fits else None
     one_id, one_fit = fits.get(Split(), (None, None))
     records = []
     for split, (fit_id, fit) in fits.items():
-        if split.replicas > 1:
+        if split.replicas > 1 or split not in kept:
             continue
         for plan in plans_of(split, held.machine, names):
             if plan.arm not in (Arm.P2P, Arm.STAGED):
