@@ -5,7 +5,7 @@ import random
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulate_oracle import (
     by_token,
@@ -176,6 +176,8 @@ def test_the_shorter_queue_is_better_than_turns() -> None:
     st.one_of(st.none(), st.integers(14, 30)),
     st.floats(0, 0.9),
 )
+# A sequence that is put back joins another group, to end in the step of the same number.
+@example([(0, 1, 1), (1, 1, 4), (1, 15, 4), (2, 9, 1), (2, 21, 1)], 1, 2, Balance.LEAST, 14, 0.0)
 def test_what_every_load_conserves(
     requests: list[tuple[int, int, int]],
     replicas: int,

@@ -49,10 +49,14 @@ class Group:
     def steps_left(self) -> int:
         """Steps until a member has all its tokens; the group must not be empty."""
         ends = self._ends
-        # A sequence that was put back left its place here.
-        while ends[0][2].finish_step != ends[0][0]:
+        while not self._ends_here(*ends[0]):
             heappop(ends)
         return ends[0][0] - self.step + 1
+
+    def _ends_here(self, finish_step: int, _index: int, one: Sequence) -> bool:
+        """Whether a place in the heap holds: one that was put back left it, maybe for another group
+        in which its last step has the same number."""
+        return one.group is self and one.finish_step == finish_step
 
     def advance(self, steps: int) -> list[Sequence]:
         """Every member got `steps` tokens; those that have all of them, gone from the group."""
@@ -61,10 +65,10 @@ class Group:
         ended: list[Sequence] = []
         ends = self._ends
         while ends and ends[0][0] < self.step:
-            finish, _, one = heappop(ends)
-            if one.finish_step == finish:
-                self.leave(one)
-                ended.append(one)
+            end = heappop(ends)
+            if self._ends_here(*end):
+                self.leave(end[2])
+                ended.append(end[2])
         return ended
 
     def blocks(self, steps: int = 0) -> int:
