@@ -54,11 +54,10 @@ def check_freezing(
 
 def keep_frozen(study: "Study", frozen: "Frozen", file: Path, as_json: bool) -> None:
     """The frozen set as a file and as a record; says its hash."""
-    from linkbound.predict.frozen import render_frozen
     from linkbound.report.frozen_text import frozen_lines
     from linkbound.study.freezing import append_frozen
 
     append_frozen(study, frozen)
-    write_text(file, render_frozen(frozen))
+    write_text(file, frozen.text)
     lines = [*frozen_lines(frozen), f"Wrote {file}"]
-    click.echo(render_frozen(frozen) if as_json else "\n".join(lines), nl=not as_json)
+    click.echo(frozen.text if as_json else "\n".join(lines), nl=not as_json)

@@ -44,22 +44,24 @@ class FrozenContent(Value, frozen=True, kw_only=True):
 
 
 class Frozen(Value, frozen=True, kw_only=True):
-    """A frozen set: its content and the hash of it."""
+    """A frozen set: its content, the hash of it, and the file as it was written.
+
+    A later version may read the file and say more of the same content: the file stays what it was.
+    """
 
     id: str
     content: FrozenContent
+    text: str
+    """One JSON document, equal bytes for equal content."""
 
 
 def freeze(content: FrozenContent) -> Frozen:
     """The content with its hash."""
-    return Frozen(id=_hash(msgspec.to_builtins(content)), content=content)
-
-
-def render_frozen(frozen: Frozen) -> str:
-    """The file: one JSON document, equal bytes for equal content."""
-    document = {"schema": SCHEMA, "version": VERSION, "id": frozen.id}
-    document["content"] = msgspec.to_builtins(frozen.content)
-    return msgspec.json.format(canonical_json(document), indent=1).decode() + "\n"
+    plain = msgspec.to_builtins(content)
+    found = _hash(plain)
+    document = {"schema": SCHEMA, "version": VERSION, "id": found, "content": plain}
+    text = msgspec.json.format(canonical_json(document), indent=1).decode() + "\n"
+    return Frozen(id=found, content=content, text=text)
 
 
 def parse_frozen(data: bytes, source: str) -> Frozen:
@@ -89,7 +91,7 @@ def parse_frozen(data: bytes, source: str) -> Frozen:
             why="Another version of linkbound wrote it, or its hash is of something else.",
             hint=_HINT,
         ) from None
-    return Frozen(id=found, content=content)
+    return Frozen(id=found, content=content, text=data.decode())
 
 
 def _hash(content: object) -> str:

@@ -10,7 +10,7 @@ from linkbound import __version__
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Record
 from linkbound.model.types import Load
-from linkbound.predict.frozen import Frozen, FrozenContent, freeze, render_frozen
+from linkbound.predict.frozen import Frozen, FrozenContent, freeze
 from linkbound.predict.load_points import LoadPrediction
 from linkbound.predict.points import Metric, Prediction, shape_key, spec_of
 from linkbound.predict.reference import RUNTIME, predict_steps
@@ -132,6 +132,6 @@ def append_frozen(study: Study, frozen: Frozen) -> str:
             machine=frozen.content.fingerprint.id,
             started=frozen.content.frozen,
             parents=tuple(one for one in frozen.content.inputs if study.has(one)),
-            blobs=(study.add_blob(render_frozen(frozen).encode()),),
+            blobs=(study.add_blob(frozen.text.encode()),),
         )
     )
