@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from linkbound.evidence import Record, Study
+from linkbound.errors import StudyError
+from linkbound.evidence import Derived, Record, Study
 from linkbound.profile.types import Point
 from linkbound.report.types import LoadShown
 from linkbound.splits.types import Phase
@@ -85,6 +87,14 @@ def test_a_report_has_the_steps_of_its_model(tmp_path: Path) -> None:
     assert single.parts.communication_s == 0
     assert len(profile.effects) == 7
     assert profile.timelines == ()
+
+
+@pytest.mark.parametrize("kind", ["profile.parts", "profile.effect"])
+def test_a_profile_of_another_version_is_one_error(tmp_path: Path, kind: str) -> None:
+    found = next(one for one in recorded_profile() if one.kind == kind)
+    broken = msgspec.structs.replace(found, outcome=Derived(values={"step_s": "soon"}))
+    with pytest.raises(StudyError, match="is not of this version"):
+        shown(tmp_path / "a.linkbound", broken)
 
 
 def test_the_point_that_most_splits_share_is_pictured() -> None:

@@ -40,7 +40,7 @@ def said(model: str, asked: Load) -> list[str]:
 
 def test_a_staged_split_is_slower_in_prefill_and_faster_in_decode() -> None:
     assert (
-        "Measured here by the reference runtime: tp2, staged is slower than one GPU in prefill "
+        "Measured by the reference runtime: tp2, staged is slower than one GPU in prefill "
         "(224 ms against 147 ms, x0.656); faster than one GPU in a decode step (11.0 ms against "
         "14.6 ms, x1.34)." in said("qwen3-30b-a3b", load(8))
     )
@@ -48,7 +48,7 @@ def test_a_staged_split_is_slower_in_prefill_and_faster_in_decode() -> None:
 
 def test_phases_that_agree_stand_together() -> None:
     assert (
-        "Measured here by the reference runtime: pp2, p2p is as fast as staged within noise in "
+        "Measured by the reference runtime: pp2, p2p is as fast as staged within noise in "
         "prefill (460 ms against 462 ms, x1.00) and in a decode step (6.03 ms against 6.04 ms, "
         "x1.00)." in said("llama-3.1-8b", load(32))
     )

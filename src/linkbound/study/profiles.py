@@ -15,7 +15,7 @@ from linkbound.profile.types import CHUNK_TOKENS, Point, Timeline, chunks_of
 from linkbound.report.types import EffectShown, ProfileShown, StepShown, TimelineShown
 from linkbound.splits.types import Phase, Split
 from linkbound.study.latest import latest
-from linkbound.study.reading import MachineRead, convert_whole, values_of
+from linkbound.study.reading import MachineRead, convert, convert_picked, convert_whole
 from linkbound.verdict.profiled import Profiled
 
 PICTURED_BATCH = 32
@@ -59,7 +59,7 @@ def read_profile(study: Study, held: MachineRead, model: str) -> ProfileShown | 
     return ProfileShown(
         steps=steps,
         effects=tuple(
-            EffectShown(text=str(values_of(one)["text"]), record_ids=(one.id,))
+            EffectShown(text=convert(one, "text", str), record_ids=(one.id,))
             for one in latest(study, "profile.effect", model=model)
             if one.machine == held.fingerprint.id
         ),
@@ -67,19 +67,25 @@ def read_profile(study: Study, held: MachineRead, model: str) -> ProfileShown | 
     )
 
 
+_STEP_NAMES = (
+    "step_s",
+    "low_s",
+    "high_s",
+    "repeats",
+    "parts",
+    "unexplained_s",
+    "tokens_per_s",
+    "bus_bytes_per_s",
+    "eager_because",
+)
+
+
 def _step(record: Record) -> StepShown:
-    values = values_of(record)
-    names = ("step_s", "low_s", "high_s", "repeats", "parts", "unexplained_s", "tokens_per_s")
-    more = ("bus_bytes_per_s", "eager_because")
-    shown = {name: values[name] for name in (*names, *more)}
-    return msgspec.convert(
-        {
-            **shown,
-            "name": _name(record),
-            "point": _point(record),
-            "record_ids": (record.id,),
-        },
+    beside = {"name": _name(record), "point": _point(record), "record_ids": (record.id,)}
+    return convert_picked(
+        record,
         StepShown,
+        lambda values: {**{name: values[name] for name in _STEP_NAMES}, **beside},
     )
 
 
@@ -90,7 +96,9 @@ def _name(record: Record) -> str:
 
 def _point(record: Record) -> Point:
     names = ("phase", "batch", "tokens", "context")
-    return msgspec.convert({name: record.subject[name] for name in names}, Point)
+    return convert_picked(
+        record, Point, lambda _values: {name: record.subject[name] for name in names}
+    )
 
 
 def _timelines(

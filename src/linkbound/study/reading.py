@@ -65,19 +65,20 @@ def values_of(record: Record) -> Any:
 
 def convert(record: Record, key: str, kind: type[T]) -> T:
     """One value of a record. Raises StudyError where another version wrote it differently."""
-    return _converted(record, kind, lambda values: values[key])
+    return convert_picked(record, kind, lambda values: values[key])
 
 
 def convert_whole(record: Record, kind: type[T], *beside: str) -> T:
     """All values of a record but those named in `beside`. Raises StudyError like `convert`."""
-    return _converted(
+    return convert_picked(
         record,
         kind,
         lambda values: {name: one for name, one in values.items() if name not in beside},
     )
 
 
-def _converted(record: Record, kind: type[T], pick: Callable[[Any], object]) -> T:
+def convert_picked(record: Record, kind: type[T], pick: Callable[[Any], object]) -> T:
+    """What `pick` makes of the values of a record. Raises StudyError like `convert`."""
     try:
         return msgspec.convert(pick(values_of(record)), kind)
     except (msgspec.ValidationError, KeyError) as error:

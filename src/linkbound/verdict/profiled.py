@@ -55,7 +55,7 @@ def _reason(members: list[Profiled]) -> Reason:
     arm = "" if first.arm is None else f", {first.arm.value}"
     return Reason(
         code=f"{CODE}{first.against.value.lower().replace(' ', '-')}",
-        text=f"Measured here by the reference runtime: {first.split.name}{arm} is "
+        text=f"Measured by the reference runtime: {first.split.name}{arm} is "
         f"{'; '.join(_answers(members))}.",
         figures=tuple(
             Figure(

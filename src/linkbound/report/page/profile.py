@@ -35,8 +35,8 @@ def profile(report: Report, cite: Citations) -> str:
         piece.kind for one in found.timelines for rank in one.step.ranks for piece in rank.pieces
     }
     intro = (
-        "<p>Measured on this machine with linkbound's reference runtime: the same layers and "
-        "crossings, random weights, no scheduler and no server. It shows what the GPUs and the "
+        "<p>Measured by <code>linkbound profile</code> with the reference runtime: the same layers "
+        "and crossings, random weights, no scheduler and no server. It shows what the GPUs and the "
         "link do; an engine adds its own.</p>"
     )
     return section(
