@@ -155,7 +155,9 @@ def test_docs_name_every_flag_and_engine():
 
 
 def test_list_is_printed():
-    assert "vllm: vLLM [unverified]" in run_verb("--list").stdout
+    out = run_verb("--list").stdout
+    assert "vllm: vLLM [verified with 0.24.0 on 2x H200: tp2, arm p2p]" in out
+    assert "sglang: SGLang [unverified]" in out
 
 
 def test_run_without_any_figure_is_exit_one(tmp_path, monkeypatch):

@@ -10,6 +10,13 @@ from linkbound.values import Value
 LEAST_EXPECTED_BYTES = 16 * 1024 * 1024
 
 
+_SURPLUS = Reason(
+    code="host-surplus",
+    text="More than expected, which the host's path explains: waiting receivers poll flags in the "
+    "host's memory, and the engine's own traffic goes there too. Less would be a finding.",
+)
+
+
 class TrafficCheck(Value, frozen=True, kw_only=True):
     """One window of one contender."""
 
@@ -21,14 +28,17 @@ class TrafficCheck(Value, frozen=True, kw_only=True):
     """Sent over PCIe by all its GPUs, without requests for what they received."""
     expected: WireBytes | None
     unknown: Reason | None = None
-    """Why nothing is expected, or why what was seen cannot be compared."""
+    """Why nothing is expected, or why what was seen cannot be compared.
+
+    Over the host more than expected contradicts nothing: code `host-surplus`.
+    """
     low_bytes: float | None = None
     high_bytes: float | None = None
     """What the counter of the arm's path is to show: over PCIe with the headers of its packets."""
     deviation: float | None = None
     """Seen above this range (positive share) or below it (negative); 0 inside."""
     agrees: bool | None = None
-    """Whether that is within the tolerance of `expected`."""
+    """Whether that is within the tolerance of `expected`; None where it cannot be said."""
 
 
 def check_traffic(
@@ -51,6 +61,9 @@ def check_traffic(
     seen = nvlink if direct else host
     unknown = _incomparable(traffic, seen, expected, direct)
     deviation = None if unknown is not None or seen is None else _deviation(seen, low, high)
+    agrees = None if deviation is None else abs(deviation) <= expected.tolerance
+    if not direct and agrees is False and deviation is not None and deviation > 0:
+        agrees, unknown = None, _SURPLUS
     return TrafficCheck(
         over="NVLink" if direct else "host",
         nvlink_bytes=nvlink,
@@ -60,7 +73,7 @@ def check_traffic(
         low_bytes=low,
         high_bytes=high,
         deviation=deviation,
-        agrees=None if deviation is None else abs(deviation) <= expected.tolerance,
+        agrees=agrees,
     )
 
 
@@ -89,7 +102,10 @@ def _incomparable(
 
 
 def traffic_findings(name: str, check: TrafficCheck) -> tuple[Finding, ...]:
-    """A finding where the counters of the arm's path miss what was to cross."""
+    """A finding where the counters of the arm's path miss what was to cross.
+
+    Over NVLink either way; over the host where less passed: more has other causes.
+    """
     if check.agrees is not False or check.expected is None or check.deviation is None:
         return ()
     seen = check.nvlink_bytes if check.over == "NVLink" else check.host_bytes

@@ -72,7 +72,10 @@ class Engine(Value, frozen=True, kw_only=True):
     name: str
     title: str
     verified: tuple[str, ...]
-    """Versions that this adapter was run against; none: it is `unverified`."""
+    """Versions that this adapter was run against, and in which splits and arms where it has more.
+
+    None: it is `unverified`.
+    """
     starts: bool = True
     """False: somebody else started it, only its address is known."""
     launch: Callable[[ServerPlan], Launch] | None = None

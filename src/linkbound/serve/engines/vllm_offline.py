@@ -94,7 +94,10 @@ def _argument(text: str) -> tuple[str, object]:
 ENGINE = Engine(
     name="vllm-offline",
     title="vLLM without HTTP: whole batches",
-    verified=(),
+    verified=(
+        "0.24.0 on 2x H200: one GPU, tp2 in arms p2p, nccl and staged, pp2 in p2p and staged, "
+        "twins",
+    ),
     launch=launch,
     health="/health",
     ready="its child answers 200 once the engine is built and has run one call",
