@@ -16,6 +16,7 @@ from linkbound.evidence.types import Skipped
 from linkbound.model.read_model import bundled_names
 from linkbound.model.types import Load
 from linkbound.study.gather import gather
+from linkbound.study.machines import machine_files
 from linkbound.study.sources import read_recorded, recorded_names
 from linkbound.study.stages import Stage, request, run_stages
 
@@ -297,3 +298,9 @@ def test_commands_of_a_plan_open_and_close_what_its_arm_says(tmp_path: Path) -> 
     assert split.endswith("vllm serve MODEL --tensor-parallel-size 2")
     assert "NCCL_P2P_LEVEL=SYS" in split
     assert copies.endswith("vllm serve MODEL --data-parallel-size 2")
+
+
+def test_what_belongs_to_runs_tells_nothing_of_the_machine() -> None:
+    names = [file.name for file in machine_files(read_recorded("h200-pair"))]
+    assert "engine-reduce.jsonl" in names
+    assert not [name for name in names if name.startswith("vllm-0.24.0/")]

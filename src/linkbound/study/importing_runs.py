@@ -15,7 +15,8 @@ from linkbound.study.reading import values_of
 from linkbound.study.sources import MANIFEST, RunsNamed, SourceFile, Sources
 
 # Beside a runs file: what these hold tells of the engine and its models, not of the machine.
-RUNS_FOLDERS = ("logs/", "configs/")
+# `again` has further runs of the same points: to be scored, never to calibrate.
+RUNS_FOLDERS = ("logs/", "configs/", "again/")
 
 
 def import_runs(study: Study, sources: Sources, machine_id: str) -> None:
