@@ -81,7 +81,7 @@ def again() -> list[dict[str, Any]]:
 
 
 def test_accuracy_on_the_same_points_in_another_machine(h200_study: Study) -> None:
-    """What the issue asks of rows that nobody calibrated with; pipelines and twins are among them."""
+    """Rows that nobody calibrated with, pipelines and twins among them."""
     with as_file(RECORDED / "again") as folder:
         found = score_file(h200_study, read_recorded("h200-pair"), folder / "runs.jsonl")
     seen = {row.tag for row in found.rows if row.seen}
