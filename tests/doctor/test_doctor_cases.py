@@ -56,6 +56,15 @@ def test_a_finding_names_its_file_and_what_to_do(case: str) -> None:
             assert any(name in finding.seen for name in EXPECTED[case]["inputs"])
 
 
+@pytest.mark.parametrize(("case", "said"), [("036", "16 of 28 pairs"), ("038", "54 printed pairs")])
+def test_pairs_without_a_link_or_not_shown_are_not_called_linked(case: str, said: str) -> None:
+    whole = [one for one in diagnosis_of(case).findings if one.code == "nvlink-whole"]
+    assert len(whole) == 1
+    assert said in whole[0].seen
+    assert "any group" not in whole[0].why
+    assert "Nothing to do" not in whole[0].remedy
+
+
 PASTED = ("013", "018", "021", "063", "051")
 
 

@@ -227,6 +227,30 @@ def test_islands_and_whole_machines() -> None:
     assert found(texts.topo(4, lambda *_: "NV6")).keys() == {("nvlink-whole", "healthy")}
 
 
+def test_a_whole_matrix_alone_is_called_whole() -> None:
+    whole = found(texts.topo(4, lambda *_: "NV6"))["nvlink-whole", "healthy"]
+    assert "all 6 printed pairs" in whole.seen
+    assert "any group of them has the direct link" in whole.why
+    cut = "\n".join(texts.topo(16, lambda *_: "NV6").splitlines()[:5]) + "\n"
+    part = found(cut)["nvlink-whole", "healthy"]
+    assert "all 54 printed pairs" in part.seen  # 4 rows: 15 + 14 + 13 + 12
+    assert "of 66 other pairs nothing is known" in part.why
+    assert part.remedy != "Nothing to do."
+
+
+def test_the_cube_mesh_has_twelve_pairs_without_a_link() -> None:
+    def label(src: int, dst: int) -> str:
+        if src // 4 == dst // 4:
+            return "NV2" if {src % 4, dst % 4} in ({0, 3}, {1, 2}) else "NV1"
+        return "NV2" if src % 4 == dst % 4 else "SYS"
+
+    mesh = found(texts.topo(8, label))["nvlink-whole", "healthy"]
+    assert "16 of 28 pairs are linked" in mesh.seen
+    assert "any group" not in mesh.why
+    assert "four of the other seven" in mesh.why
+    assert "{GPU0, GPU1, GPU2, GPU3}, {GPU4, GPU5, GPU6, GPU7}" in mesh.remedy
+
+
 def test_no_links_on_the_layout_of_modules() -> None:
     head = "\t".join(f"GPU{n}" for n in range(8)) + "\t" + "\t".join(f"NIC{n}" for n in range(8))
     rows = [
@@ -279,6 +303,10 @@ def test_graph_lines_of_the_library() -> None:
     line = "NCCL INFO GPU/{0}000 :GPU/{0}000 (0/5000.0/LOC) GPU/{1}000 (1/40.0/{2})\n"
     whole = line.format("1", "2", "NVL") + line.format("2", "1", "NVL")
     assert ("nvlink-whole", "healthy") in found(whole)
+    through = whole.replace("NVL", "NVB")
+    assert "no direct link" in found(through)["nvlink-whole", "healthy"].why
+    part = whole.replace("NVL)", "NVL) GPU/3000 (1/40.0/NVL)", 1)
+    assert "of 1 other pairs nothing is known" in found(part)["nvlink-whole", "healthy"].why
     far = line.format("1", "2", "SYS") + line.format("2", "1", "SYS")
     assert "1000->2000, 2000->1000: SYS" in found(far)["cross-socket-path", "seen"].seen
 

@@ -16,6 +16,7 @@ from linkbound.doctor import (
     rules_library,
     rules_nvlink,
     rules_nvlink_rates,
+    rules_nvlink_whole,
     rules_paths,
     rules_pcie,
     rules_rates,
@@ -58,8 +59,8 @@ RULES: tuple[Rule, ...] = (
     rules_grants.equal_matrices,
     rules_nvlink.links_down,
     rules_nvlink.fabric_gap,
-    rules_nvlink.wholeness,
-    rules_nvlink.graph_whole,
+    rules_nvlink_whole.wholeness,
+    rules_nvlink_whole.graph_whole,
     rules_nvlink.no_links_at_all,
     rules_nvlink.xgmi,
     rules_nvlink.amd_hops,
@@ -195,10 +196,14 @@ def _is_contradicted(finding: Finding, certain: set[str]) -> bool:
 
 
 def _together(findings: Iterable[Finding]) -> list[Finding]:
-    """One suspicion, and one word of health, a code: several reasons become one finding."""
-    found: dict[tuple[str, Level, int], Finding] = {}
+    """One suspicion, and one word of health, a code: several reasons become one finding.
+
+    Words of health that mean different things stay apart.
+    """
+    found: dict[tuple[str, Level, str, int], Finding] = {}
     for number, finding in enumerate(findings):
-        key = (finding.code, finding.level, number if finding.level is Level.SEEN else 0)
+        own = number if finding.level is Level.SEEN else 0
+        key = (finding.code, finding.level, finding.why, own)
         known = found.get(key)
         if known is not None:
             finding = structs.replace(known, seen=f"{known.seen} {finding.seen}")

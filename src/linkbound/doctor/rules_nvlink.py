@@ -1,4 +1,4 @@
-"""NVLink, NVSwitch and XGMI: what is down, what is missing by design, what is whole (M1, M3)."""
+"""NVLink, NVSwitch and XGMI: what is down and what is missing by design (M1, M3)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,6 @@ from linkbound.evidence.types import Finding
 from linkbound.topology.types import Gpu, Machine, PathKind
 
 _NEAR = (PathKind.PIX, PathKind.PXB)
-_CUBE_MESH_GPUS, _CUBE_MESH_NEIGHBOURS = 8, 4
 
 
 def links_down(facts: Facts) -> Iterator[Finding]:
@@ -71,7 +70,7 @@ def _lacks_by_design(gpu: Gpu, model: str | None, siblings: int) -> bool:
 def fabric_gap(facts: Facts) -> Iterator[Finding]:
     """A GPU that has fewer links to every peer than the others have among themselves."""
     for machine in facts.machines:
-        counts = _counts(machine)
+        counts = link_counts(machine)
         best = {gpu.key: max(counts.get(gpu.key, {}).values(), default=0) for gpu in machine.gpus}
         usual, times = Counter(best.values()).most_common(1)[0] if best else (0, 0)
         if len(best) < 4 or times < len(best) - 1:
@@ -82,90 +81,13 @@ def fabric_gap(facts: Facts) -> Iterator[Finding]:
                 yield seen("nvlink-down", f"{text} ({machine.sources[0]}).")
 
 
-def _counts(machine: Machine) -> dict[str, dict[str, int]]:
+def link_counts(machine: Machine) -> dict[str, dict[str, int]]:
     """NVLinks of each printed pair: src, dst, count."""
     counts: dict[str, dict[str, int]] = {}
     for path in machine.pairs:
         if path.kind is PathKind.NVLINK and path.nvlink_count:
             counts.setdefault(path.pair.src, {})[path.pair.dst] = path.nvlink_count
     return counts
-
-
-def wholeness(facts: Facts) -> Iterator[Finding]:
-    """Whether NVLink joins all GPUs of a map, or islands of them."""
-    for machine in facts.machines:
-        neighbours = _neighbours(machine)
-        if not any(neighbours.values()) or len(machine.gpus) < 2:
-            continue
-        islands = _components(neighbours)
-        where = machine.sources[0]
-        if len(islands) > 1 and _all_pairs_known(machine):
-            names = {gpu.key: gpu.label for gpu in machine.gpus}
-            groups = listed("{" + ", ".join(sorted(names[k] for k in one)) + "}" for one in islands)
-            yield seen("nvlink-islands", f"NVLink joins {groups} only ({where}).")
-        elif len(islands) == 1 and (shape := _whole(machine, neighbours)):
-            yield healthy("nvlink-whole", f"{len(machine.gpus)} GPUs, {shape} ({where}).")
-
-
-def _neighbours(machine: Machine) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {gpu.key: set() for gpu in machine.gpus}
-    for path in machine.pairs:
-        if path.kind is PathKind.NVLINK:
-            found[path.pair.src].add(path.pair.dst)
-            found[path.pair.dst].add(path.pair.src)
-    return found
-
-
-def _components(neighbours: dict[str, set[str]]) -> list[set[str]]:
-    left, found = set(neighbours), []
-    for start in neighbours:
-        if start not in left:
-            continue
-        group, edge = {start}, [start]
-        while edge:
-            new = neighbours[edge.pop()] - group
-            group |= new
-            edge.extend(new)
-        left -= group
-        found.append(group)
-    return found
-
-
-def _all_pairs_known(machine: Machine) -> bool:
-    """Whether each pair is printed in at least one direction: a cut table hides links."""
-    said = {frozenset((path.pair.src, path.pair.dst)) for path in machine.pairs if path.kind}
-    return len(said) == len(machine.gpus) * (len(machine.gpus) - 1) // 2
-
-
-def _whole(machine: Machine, neighbours: dict[str, set[str]]) -> str | None:
-    """In words how all are joined; None where some pairs have no link and no known mesh."""
-    printed = [path for path in machine.pairs if path.kind]
-    labels = {path.label for path in printed}
-    if all(path.kind is PathKind.NVLINK for path in printed):
-        return f"{listed(sorted(label for label in labels if label))} between all printed pairs"
-    totals = {sum(of.values()) for of in _counts(machine).values()}
-    mesh = {len(of) for of in neighbours.values()} == {_CUBE_MESH_NEIGHBOURS}
-    if len(machine.gpus) == _CUBE_MESH_GPUS and mesh and len(totals) == 1:
-        return f"the cube mesh of four neighbours and {totals.pop()} links each"
-    return None
-
-
-def graph_whole(facts: Facts) -> Iterator[Finding]:
-    """NCCL's own graph lines: all its paths between GPUs are NVLink, or those of islands."""
-    for log in facts.logs:
-        neighbours: dict[str, set[str]] = {path.dst: set() for path in log.paths}
-        for path in log.paths:
-            neighbours.setdefault(path.src, set()).update(
-                {path.dst} if path.type in ("NVL", "NVB") else ()
-            )
-        islands = _components(neighbours) if any(neighbours.values()) else []
-        if len(islands) > 1 and {path.src for path in log.paths} == neighbours.keys():
-            groups = listed("{" + ", ".join(sorted(one)) + "}" for one in islands)
-            yield seen("nvlink-islands", f"NVL paths join {groups} only ({log.source}).")
-        if log.paths and all(path.type in ("NVL", "NVB") for path in log.paths):
-            gpus = {path.src for path in log.paths} | {path.dst for path in log.paths}
-            text = f"All {len(log.paths)} paths among {len(gpus)} GPUs are NVL ({log.source})."
-            yield healthy("nvlink-whole", text)
 
 
 def no_links_at_all(facts: Facts) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
+from msgspec import structs
 
 from linkbound.doctor.types import Place
 from linkbound.evidence.types import Finding, Level, Severity
@@ -36,9 +37,10 @@ def seen(code: str, text: str, *, severity: Severity | None = None) -> Finding:
     return _finding(code, Level.SEEN, text, severity or vocabulary()[code].severity)
 
 
-def healthy(code: str, text: str) -> Finding:
-    """What looks odd and is fine."""
-    return _finding(code, Level.HEALTHY, text, Severity.INFO)
+def healthy(code: str, text: str, *, why: str | None = None, remedy: str | None = None) -> Finding:
+    """What looks odd and is fine; `why` and `remedy` where the code's words would say too much."""
+    found = _finding(code, Level.HEALTHY, text, Severity.INFO)
+    return structs.replace(found, why=why or found.why, remedy=remedy or found.remedy)
 
 
 def suspected(code: str, text: str) -> Finding:
