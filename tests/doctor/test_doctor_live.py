@@ -167,3 +167,16 @@ def test_probing_the_environment(tmp_path: Path) -> None:
     assert seen.shm_bytes > 0
     empty = probe_environment(tmp_path / "nothing", {})
     assert (empty.shm_bytes, empty.command_line) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ({"virtualisation": "hypervisor"}, "Virtualisation: hypervisor (/proc/cpuinfo)."),
+        ({"virtualisation": "xen"}, "Virtualisation: xen (/sys/hypervisor/type)."),
+        ({"gpu_virtualisation": "VGPU"}, "Virtualisation: VGPU (NVML)."),
+    ],
+)
+def test_a_guest_is_named_by_the_source_that_said_it(host: dict[str, str], said: str) -> None:
+    findings = diagnose_live(structs.replace(HEALTHY, host=host), QUIET).findings
+    assert [one.seen for one in findings if one.code == "virtual-topology"] == [said]

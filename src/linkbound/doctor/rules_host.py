@@ -16,6 +16,8 @@ _SMALL_SHM_BYTES = 512 * 1024**2
 _FIRST_BUS = 0x1000
 """Below it is bus 0 in NCCL's numbers: domain, bus, device and function, 20, 12, 4 bits up."""
 _INVENTED_VENDORS = ("0x0000", "0xffff")
+_CPU_FLAGS, _HYPERVISOR_TYPE = "/proc/cpuinfo", "/sys/hypervisor/type"
+"""Where a live host's kernel says that it is a guest: a CPU flag, or the hypervisor's name."""
 
 
 def _of(facts: Facts, kind: str) -> list[Message]:
@@ -43,7 +45,7 @@ def virtual(facts: Facts) -> Iterator[Finding]:
     for machine in facts.machines:
         reason = _invented(machine)
         if reason:
-            yield seen("virtual-topology", f"{reason} ({machine.sources[0]}).")
+            yield seen("virtual-topology", f"{reason}.")
         elif any(_has_no_node(device) for device in machine.devices):
             text = f"The NUMA node of a CPU is -1 ({machine.sources[0]})."
             yield suspected("virtual-topology", text)
@@ -79,6 +81,20 @@ def _is_bus_id(printed: str) -> bool:
 
 
 def _invented(machine: Machine) -> str | None:
+    """What shows that the tree is a guest's or made by hand, and which source says it."""
+    if tree := _invented_tree(machine):
+        return f"{tree} ({', '.join(machine.sources)})"
+    said = machine.host.get("gpu_virtualisation")
+    source = machine.sources[0]
+    if not said:
+        said = machine.host.get("virtualisation")
+        source = _CPU_FLAGS if said == "hypervisor" else _HYPERVISOR_TYPE
+    if said and said not in ("None", "WSL2", "Host VGPU", "Host VSGA"):
+        return f"Virtualisation: {said} ({source})"
+    return None
+
+
+def _invented_tree(machine: Machine) -> str | None:
     bridges = [device for device in machine.devices if device.bus_id and _is_bridge(device)]
     made = [device for device in bridges if _is_invented(device)]
     if made:
@@ -94,9 +110,6 @@ def _invented(machine: Machine) -> str | None:
         return f"{len(machine.gpus)} GPUs, each alone in a PCI domain without a bridge"
     if _without_data(machine):
         return "GPUs without vendor, device or gpu data: a file made by hand"
-    said = machine.host.get("gpu_virtualisation") or machine.host.get("virtualisation")
-    if said and said not in ("None", "WSL2", "Host VGPU", "Host VSGA"):
-        return f"Virtualisation: {said}"
     return None
 
 

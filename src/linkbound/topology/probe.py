@@ -10,7 +10,6 @@ from msgspec import structs
 
 from linkbound.topology.cuda_peers import probe_cuda
 from linkbound.topology.merge import merge
-from linkbound.topology.nvml import SOURCE as NVML_SOURCE
 from linkbound.topology.nvml import read_nvml
 from linkbound.topology.nvml_ask import NvmlRefused
 from linkbound.topology.parse_sysfs import machine_from_attributes
@@ -77,7 +76,8 @@ def _probe_nvml() -> Machine:
 
 
 def _nothing(note: str) -> Machine:
-    return Machine(sources=(NVML_SOURCE,), notes=(note,))
+    """NVML did not answer, so it is no source of what is shown."""
+    return Machine(sources=(), notes=(note,))
 
 
 def read_sysfs(root: Path = Path("/sys")) -> Machine:
