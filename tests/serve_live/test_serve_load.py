@@ -90,9 +90,9 @@ def test_prompts_have_exactly_the_tokens_asked(length, index):
     assert set(ids) <= {7, 8, 9, 10}
 
 
-def test_trace_is_sorted_and_starts_at_zero():
-    lines = b'{"timestamp": 2500, "input_length": 9, "output_length": 2}\n\n' + (
-        b'{"timestamp": 1000.5, "input_length": 5, "output_length": 1, "hash_ids": [1]}\n'
+def test_trace_starts_at_zero():
+    lines = b'{"timestamp": 1000.5, "input_length": 5, "output_length": 1, "hash_ids": [1]}\n\n' + (
+        b'{"timestamp": 2500, "input_length": 9, "output_length": 2}\n'
     )
     entries = parse_trace(lines, "t.jsonl")
     assert [(one.at_s, one.prompt_tokens) for one in entries] == [(0.0, 5), (1.4995, 9)]
@@ -113,6 +113,7 @@ def test_any_bytes_give_a_trace_or_our_error(data):
     [
         ('{"timestamp": "x", "input_length": 5, "output_length": 1}', "timestamp"),
         ('{"timestamp": 1e999, "input_length": 5, "output_length": 1}', "timestamp"),
+        ('{"timestamp": -10, "input_length": 5, "output_length": 1}', "timestamp is -10, below 0"),
         ('{"timestamp": 1, "input_length": 0, "output_length": 1}', "input_length"),
         ('{"timestamp": 1, "input_length": 5, "output_length": true}', "output_length"),
         ("[" * 100_000, "no JSON object"),
@@ -121,6 +122,15 @@ def test_any_bytes_give_a_trace_or_our_error(data):
 def test_bad_trace_line_names_the_field(line, field):
     with pytest.raises(InputError, match=f"t.jsonl, line 1.*{field}"):
         parse_trace(line.encode(), "t.jsonl")
+
+
+def test_a_trace_that_steps_back_names_the_line():
+    rows = [
+        f'{{"timestamp": {at}, "input_length": 5, "output_length": 1}}' for at in (0, 20, 20, 10)
+    ]
+    assert len(parse_trace("\n".join(rows[:3]).encode(), "t.jsonl")) == 3
+    with pytest.raises(InputError, match="line 4: timestamp 10 comes after 20"):
+        parse_trace("\n".join(rows).encode(), "t.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_slo_words():
         (("m", "--rate", "fast"), "--rate 'fast'"),
         (("m", "--rate", "0"), "--rate '0'"),
         (("m", "--concurrency", "1.5"), "--concurrency '1.5'"),
+        (("m", "--concurrency", "8", "--requests", "7"), "8 requests at once of 7 in all"),
         (("m", "--rate", "1", "--vocabulary", "9,3"), "--vocabulary '9,3'"),
         (("m", "--rate", "1", "--slo", "p99=3"), "'p99=3'"),
         (("m", "--rate", "1", "--gpus", "0,0"), "--gpus '0,0'"),

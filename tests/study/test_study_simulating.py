@@ -1,6 +1,7 @@
 """`linkbound simulate`: what it prints, keeps and compares."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ def test_every_split_and_who_is_better(tmp_path: Path, capsys: Any) -> None:
     out = capsys.readouterr().out
     assert out.startswith("Simulated: llama-3.1-8b on the recorded machine h200-pair.\n")
     assert "8,192 tokens and 256 sequences a step, prompts beside decodes." in out
-    assert "6/s poisson, 150 requests, 1,024 in, 32 out, seed 1000" in out
+    assert "6/s poisson, 150 requests, 1,024 in, 32 out, seed 1\n" in out
     for name in ("one GPU", "2 replicas", "tp2, p2p", "pp2, p2p"):
         assert f"\n{name} " in out
     assert ": tp2, p2p over " in out
+    assert len(re.findall(r" ~[0-9.]+ times as good \(", out)) == 2
     with Study.open(Path(path)) as study:
         records = study.find("predict.simulation")
         assert len(records) == 4
@@ -142,7 +144,17 @@ def test_one_request_has_no_percentile(capsys: Any) -> None:
     for row in shown["plans"]:
         assert {"output_tokens_per_s", "requests_per_s"} <= set(row["figures"])
         assert not [name for name in row["figures"] if name.startswith(("ttft", "e2e"))]
-    assert shown["comparisons"][0]["figure"] == "requests_per_s"
+    (comparison,) = shown["comparisons"]
+    assert comparison["figure"] == "requests_per_s"
+    # One request says nothing of a rate, whatever its two times are.
+    assert comparison["answer"] == "undecided"
+    assert "It rests on 1 of the 36 requests that a verdict takes." in comparison["text"]
+
+
+def test_so_many_at_once_of_fewer_is_no_load(capsys: Any) -> None:
+    asked = ["--concurrency", "4,100000", "--requests", "10", "--split", "one"]
+    assert run(["simulate", "llama-3.1-8b", *HERE, *asked]) == 2
+    assert "100,000 requests at once of 10 in all." in capsys.readouterr().err
 
 
 def measured_study(path: Path, factor: float) -> None:

@@ -9,6 +9,7 @@ from linkbound.predict.simulate.types import Simulation
 from linkbound.report.table import render_table
 from linkbound.report.types import CellShown, RateVerdict
 from linkbound.report.words import predicted, visible
+from linkbound.serve.contenders import asked_seed
 from linkbound.verdict.under_load import LoadComparison
 
 SCHEMA, VERSION = "linkbound.simulations", 1
@@ -45,7 +46,7 @@ def _cell(shown: CellShown) -> list[str]:
         if cell.entries
         else f"{cell.prompt_tokens:,} in, {cell.output_tokens:,} out"
     )
-    lines = [f"{cell.name}, {cell.requests:,} requests, {lengths}, seed {cell.seed}"]
+    lines = [f"{cell.name}, {cell.requests:,} requests, {lengths}, seed {asked_seed(cell)}"]
     if shown.simulations:
         lines += render_table(_HEADER, [_row(one) for one in shown.simulations], left=1)
     for one in shown.simulations:

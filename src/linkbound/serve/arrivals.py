@@ -55,7 +55,10 @@ def prompt_ids(cell: Cell, index: int, *, warm_up: bool = False) -> list[int]:
 
 
 def parse_trace(data: bytes, source: str) -> tuple[TraceEntry, ...]:
-    """A trace of JSON lines, the first arrival at 0 s. Raises InputError naming the line."""
+    """A trace of JSON lines, the first arrival at 0 s. Raises InputError naming the line.
+
+    Times are at least 0 and in order: a step back is a torn or joined file, or another clock.
+    """
     if len(data) > _MAX_TRACE_BYTES:
         raise InputError(
             f"{source} is {len(data):,} bytes.", why="No trace of requests is so long.", hint=_HINT
@@ -68,29 +71,29 @@ def parse_trace(data: bytes, source: str) -> tuple[TraceEntry, ...]:
             why="A trace is JSON lines.",
             hint=_HINT,
         ) from None
-    entries = [
-        _entry(line, f"{source}, line {number}")
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
+    entries: list[TraceEntry] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            after_s = entries[-1].at_s if entries else 0.0
+            entries.append(_entry(line, after_s, f"{source}, line {number}"))
     if not entries or len(entries) > _MAX_ENTRIES:
         raise InputError(
             f"{source} holds {len(entries):,} requests.",
             why=f"A trace has from one to {_MAX_ENTRIES:,}.",
             hint=_HINT,
         )
-    first_s = min(entry.at_s for entry in entries)
+    first_s = entries[0].at_s
     return tuple(
         TraceEntry(
             at_s=entry.at_s - first_s,
             prompt_tokens=entry.prompt_tokens,
             output_tokens=entry.output_tokens,
         )
-        for entry in sorted(entries, key=lambda entry: entry.at_s)
+        for entry in entries
     )
 
 
-def _entry(line: str, where: str) -> TraceEntry:
+def _entry(line: str, after_s: float, where: str) -> TraceEntry:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -103,6 +106,18 @@ def _entry(line: str, where: str) -> TraceEntry:
             f"{where}: timestamp is {str(at_ms)[:40]!r}.",
             why="It must be a time in milliseconds.",
             hint=_HINT,
+        )
+    if at_ms < 0:
+        raise InputError(
+            f"{where}: timestamp is {at_ms}, below 0.",
+            why="Arrivals are counted from the start of the trace.",
+            hint="Take the time of its first request off all of them.",
+        )
+    if at_ms / 1e3 < after_s:
+        raise InputError(
+            f"{where}: timestamp {at_ms} comes after {after_s * 1e3:g}.",
+            why="Arrivals are in order; a step back is a joined file or another clock.",
+            hint="Sort the lines by timestamp, if it is one clock.",
         )
     return TraceEntry(
         at_s=at_ms / 1e3,

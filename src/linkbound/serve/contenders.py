@@ -121,9 +121,18 @@ def cell_key(subject: Mapping[str, Any]) -> str:
     return f"{subject['cell']}, {lengths}"
 
 
+_SEEDS = 1_000
+"""Cells of one seed, each with one of its own."""
+
+
 def reseeded(cell: Cell, number: int, repeat: int) -> Cell:
     """The cell of this repeat: new prompts for each, arrivals alike, all contenders the same."""
-    return msgspec.structs.replace(cell, seed=cell.seed * 1_000 + number, repeat=repeat)
+    return msgspec.structs.replace(cell, seed=cell.seed * _SEEDS + number, repeat=repeat)
+
+
+def asked_seed(cell: Cell) -> int:
+    """The seed that was asked for, of a cell that `reseeded` gave."""
+    return cell.seed // _SEEDS
 
 
 def breaks_arm(arm: Arm | None, answer: PathAnswer) -> bool:

@@ -45,10 +45,15 @@ def plan_cells(words: LoadWords) -> tuple[Cell, ...]:
         )
         for rate in _numbers(words.rates, "--rate", 1e6)
     ]
-    cells += [
-        _cell(words, Arrival.CLOSED, concurrency=int(count))
-        for count in _numbers(words.concurrency, "--concurrency", 100_000, whole=True)
-    ]
+    counts = _numbers(words.concurrency, "--concurrency", 100_000, whole=True)
+    most = int(max(counts, default=0))
+    if most > words.requests:
+        raise UsageError(
+            f"{most:,} requests at once of {words.requests:,} in all.",
+            why="So many are never under way: it would be another load than its name says.",
+            hint=f"Write --requests {most} or more, best several times as many.",
+        )
+    cells += [_cell(words, Arrival.CLOSED, concurrency=int(count)) for count in counts]
     if words.trace:
         requests = min(words.requests, len(words.trace))
         cells.append(_cell(words, Arrival.TRACE, requests=requests, entries=words.trace))

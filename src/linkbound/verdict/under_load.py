@@ -13,6 +13,8 @@ from linkbound.values import Value
 from linkbound.verdict.compare import answer
 from linkbound.verdict.types import Answer
 
+LEAST_REQUESTS = 36
+"""The fewest of which two hold the p90 between them at 95 % (`evidence.stats`)."""
 _MORE_IS_BETTER = ("goodput", "requests_per_s")
 _TIMES = ("e2e_p99_s", "e2e_p90_s", "e2e_p50_s")
 
@@ -85,13 +87,16 @@ def _compare(one: Simulation, baseline: Simulation, min_gain: float) -> LoadComp
     else:
         # Where neither keeps up, times only say how long it was watched.
         figure = "requests_per_s" if one.overloaded else _figure(one)
-        gain = _gain(figure, one.figures[figure], baseline.figures[figure])
-        found = answer(gain, min_gain)
+        mine, other = one.figures[figure], baseline.figures[figure]
+        gain, n = _gain(figure, mine, other), min(mine.n, other.n)
+        found = answer(gain, min_gain) if n >= LEAST_REQUESTS else Answer.UNDECIDED
         value, low, high = map(format_significant, (gain.value, gain.low, gain.high))
         text = (
-            f"{names[0]} over {names[1]}: {figure} {value} times as good ({low}-{high}), "
+            f"{names[0]} over {names[1]}: {figure} ~{value} times as good ({low}-{high}), "
             f"{1 + min_gain:.2f} is asked."
         )
+        if n < LEAST_REQUESTS:
+            text += f" It rests on {n} of the {LEAST_REQUESTS} requests that a verdict takes."
     return LoadComparison(
         plan=one.scenario.plan,
         baseline=baseline.scenario.plan,
