@@ -1,5 +1,6 @@
 """The child runner: ends, limits, groups, output, environment."""
 
+import io
 import os
 import sys
 import time
@@ -121,6 +122,27 @@ def test_an_interrupt_ends_the_group(
     with pytest.raises(KeyboardInterrupt):
         run(["sh", "-c", f"echo $$ > '{pid_file}'; sleep 300"], env=env, limit_s=30)
     assert gone(int(pid_file.read_text()))
+
+
+def test_output_is_passed_on_whole_until_its_reader_goes(env: dict[str, str]) -> None:
+    script = "import sys; sys.stdout.write('x' * 300_000); sys.stderr.write('e')"
+    out, errors = io.BytesIO(), io.BytesIO()
+    argv = [sys.executable, "-c", script]
+    result = run(argv, env=env, limit_s=60, output_limit_bytes=10, pass_to=(out, errors))
+    assert (len(out.getvalue()), errors.getvalue()) == (300_000, b"e")
+    assert result.stdout_dropped_bytes == 300_000 - 10
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb", buffering=0) as gone_away:
+        result = run(argv, env=env, limit_s=60, pass_to=(gone_away, errors))
+    assert (result.ok, len(result.stdout)) == (True, 300_000)
+
+
+def test_an_interrupt_may_be_a_result(env: dict[str, str]) -> None:
+    script = "import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(300)"
+    result = run([sys.executable, "-c", script], env=env, limit_s=60, interrupt_ends=True)
+    assert (result.interrupted, result.ended_by, result.timed_out) == (True, "SIGTERM", False)
+    assert not result.ok
 
 
 def test_environment_is_complete_and_changed_only_as_asked(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import linkbound
 from fake_ports import FakePorts
 from linkbound.cli.trace import command
-from linkbound.errors import InputError, LinkboundError, TimeLimit
+from linkbound.errors import InputError, Interrupted, LinkboundError, TimeLimit
 from linkbound.evidence import Study
 from linkbound.evidence.types import Level, Severity
 from linkbound.links.live.meter import TrafficMeter
@@ -478,6 +478,37 @@ def test_failing_and_endless_commands():
     code = "import time; time.sleep(60)"
     endless = run_verb("--limit", "0.2", "--", sys.executable, "-c", code)
     assert isinstance(endless.exception, TimeLimit)
+
+
+def test_output_of_the_command_passes_through():
+    code = "import sys; print('serving', end=''); print('ready', file=sys.stderr)"
+    result = run_verb("--", sys.executable, "-c", code)
+    assert result.stdout.splitlines()[:2] == ["serving", "path: unknown"]
+    assert result.stderr == "ready\n"
+    whole = run_verb("--json", "--", sys.executable, "-c", code)
+    assert json.loads(whole.stdout)["answer"] == "unknown"
+    assert "serving" in whole.stderr
+
+
+def test_a_witness_that_is_listed_was_given():
+    lines = run_verb("--", "true").stdout.splitlines()
+    assert lines[1] == "  No line of NCCL or of an engine was seen."
+    assert any(line.startswith("counters (") for line in lines)
+    assert judge((), ()).why == "No witness was given."
+    assert "last words" not in run_verb("--", "false").stderr
+
+
+def test_an_interrupt_ends_a_server_and_the_answer_comes():
+    log = RECORDED / "h200-pair" / "nccl-p2p-off.log"
+    code = (
+        "import os, pathlib, signal, time;"
+        "path = os.environ['NCCL_DEBUG_FILE'].replace('%h', 'h').replace('%p', '1');"
+        f"pathlib.Path(path).write_bytes(pathlib.Path({str(log)!r}).read_bytes());"
+        "os.kill(os.getppid(), signal.SIGINT); time.sleep(60)"
+    )
+    result = run_verb("--", sys.executable, "-c", code)
+    assert result.stdout.splitlines()[0] == "path: staged"
+    assert isinstance(result.exception, Interrupted)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`linkbound trace`: which path did the data take, by independent witnesses (P3)."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ import click
 
 from linkbound.cli.options import HELP
 from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
-from linkbound.errors import InputError, TimeLimit, UsageError
+from linkbound.errors import InputError, Interrupted, TimeLimit, UsageError
 
 if TYPE_CHECKING:
     from linkbound.evidence.types import Record
@@ -57,6 +58,9 @@ def command(
     """Say whether data went from GPU to GPU directly or through the host.
 
     Give old logs with --log FILE, or a command after --, which is run with NCCL told to speak.
+
+    The command's output passes through (with --json all of it to stderr); Ctrl-C ends the command,
+    and the answer is printed then.
     """
     if bool(files) == bool(argv):
         raise UsageError(
@@ -85,7 +89,16 @@ def _trace_command(argv: tuple[str, ...], limit_s: float, path: Path | None, as_
     from linkbound.links.live.meter import open_meter
     from linkbound.serve.trace_run import trace_command
 
-    traced = trace_command(argv, limit_s=limit_s, meter=open_meter())
+    # stdout of ours is one JSON document where that was asked for.
+    streams = sys.stderr if as_json else sys.stdout, sys.stderr
+    traced = trace_command(
+        argv,
+        limit_s=limit_s,
+        meter=open_meter(),
+        pass_to=(streams[0].buffer, streams[1].buffer),
+    )
+    if traced.child.stdout and not traced.child.stdout.endswith(b"\n"):
+        click.echo(file=streams[0])
     record_id = _keep(path, traced.verdict, list(traced.logs), argv, traced.traffic)
     _show(traced.verdict, record_id, as_json, traced.traffic)
     return _exit_code(traced, limit_s)
@@ -93,6 +106,11 @@ def _trace_command(argv: tuple[str, ...], limit_s: float, path: Path | None, as_
 
 def _exit_code(traced: "TracedRun", limit_s: float) -> int:
     child = traced.child
+    if child.interrupted:
+        raise Interrupted(
+            f"'{shlex.join(child.argv)}' was ended.",
+            why="Its path is judged from what it printed until then.",
+        )
     if child.timed_out:
         raise TimeLimit(
             f"'{shlex.join(child.argv)}' was stopped after {limit_s:g} s.",
@@ -101,8 +119,7 @@ def _exit_code(traced: "TracedRun", limit_s: float) -> int:
         )
     if not child.ok:
         ended = child.ended_by or f"exit code {child.exit_code}"
-        last = printable(child.stderr.decode("utf-8", errors="replace").strip()[-300:])
-        click.echo(f"The command failed ({ended}). Its last words: {last}", err=True)
+        click.echo(f"The command failed ({ended}).", err=True)
         return 1
     return 0
 

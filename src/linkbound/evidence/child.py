@@ -49,11 +49,13 @@ class ChildResult(Value, frozen=True, kw_only=True):
     timed_out: bool
     stuck: bool
     """Still there after KILL: its GPU is not to be used again in this run."""
+    interrupted: bool = False
+    """The user ended it (Ctrl-C)."""
 
     @property
     def ok(self) -> bool:
         """Ended by itself, in time, with exit code 0."""
-        return self.exit_code == 0 and not self.timed_out
+        return self.exit_code == 0 and not self.timed_out and not self.interrupted
 
 
 def child_environment(overrides: Mapping[str, str], drop: Sequence[str] = ()) -> dict[str, str]:
@@ -69,19 +71,27 @@ def run(
     limit_s: float,
     cwd: Path | None = None,
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    pass_to: tuple[IO[bytes], IO[bytes]] | None = None,
+    interrupt_ends: bool = False,
 ) -> ChildResult:
     """Run a program to its end or for `limit_s` seconds; then TERM, and KILL, its whole group.
 
     `env` is the complete environment, but for the multicast guards set here, which are added.
     What the child left running in its group is killed too; a process that made a session of its
-    own is out of reach.
+    own is out of reach. `pass_to` also gets stdout and stderr as they come. Where `interrupt_ends`,
+    Ctrl-C ends the child as the limit does and is a result; else KeyboardInterrupt goes on.
     """
-    started = time.monotonic()
+    started, interrupted = time.monotonic(), False
     process = _start(argv, {**env, **_guards()}, cwd)
-    output = _Output(process, output_limit_bytes)
+    output = _Output(process, output_limit_bytes, pass_to or (None, None))
     try:
-        in_time = output.read_until_end(started + limit_s)
-        if not in_time:
+        try:
+            in_time = output.read_until_end(started + limit_s)
+        except KeyboardInterrupt:
+            if not interrupt_ends:
+                raise
+            in_time = interrupted = True
+        if interrupted or not in_time:
             os.killpg(process.pid, signal.SIGTERM)
             output.read_until_end(time.monotonic() + GRACE_S)
     finally:
@@ -101,6 +111,7 @@ def run(
         duration_s=time.monotonic() - started,
         timed_out=not in_time,
         stuck=code is None,
+        interrupted=interrupted,
     )
 
 
@@ -132,9 +143,10 @@ def _start(
 
 
 class _Stream:
-    """The first and the last half of what came, up to a limit in bytes."""
+    """The first and the last half of what came, up to a limit in bytes; all of it is passed on."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, pass_to: IO[bytes] | None) -> None:
+        self._pass_to = pass_to
         self._head_limit = limit_bytes // 2
         self._tail_limit = limit_bytes - self._head_limit
         self._head = bytearray()
@@ -142,6 +154,7 @@ class _Stream:
         self.dropped_bytes = 0
 
     def add(self, chunk: bytes) -> None:
+        self._pass_on(chunk)
         room = self._head_limit - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
@@ -149,6 +162,16 @@ class _Stream:
         if surplus > 0:
             self.dropped_bytes += surplus
             del self._tail[:surplus]
+
+    def _pass_on(self, chunk: bytes) -> None:
+        if self._pass_to is None:
+            return
+        try:
+            self._pass_to.write(chunk)
+            self._pass_to.flush()
+        except OSError:
+            # Whoever read it went away: the child runs on, and its output is still kept.
+            self._pass_to = None
 
     def kept(self) -> bytes:
         said = b""
@@ -160,10 +183,15 @@ class _Stream:
 class _Output:
     """Both streams of a running child, read as they come so that it never waits for us."""
 
-    def __init__(self, process: subprocess.Popen[bytes], limit_bytes: int) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        limit_bytes: int,
+        pass_to: tuple[IO[bytes] | None, IO[bytes] | None],
+    ) -> None:
         self._pid = process.pid
-        self.stdout = _Stream(limit_bytes)
-        self.stderr = _Stream(limit_bytes)
+        self.stdout = _Stream(limit_bytes, pass_to[0])
+        self.stderr = _Stream(limit_bytes, pass_to[1])
         self._selector = selectors.DefaultSelector()
         for pipe, stream in ((process.stdout, self.stdout), (process.stderr, self.stderr)):
             assert pipe is not None

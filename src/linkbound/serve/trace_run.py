@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from linkbound.evidence.child import ChildResult, child_environment, run
 from linkbound.links.live.meter import TrafficMeter
@@ -32,15 +33,26 @@ class TracedRun(Value, frozen=True, kw_only=True):
     verdict: PathVerdict
 
 
-def trace_command(argv: Sequence[str], *, limit_s: float, meter: TrafficMeter) -> TracedRun:
-    """Run `argv` for at most `limit_s` seconds and judge its path. Raises UsageError."""
+def trace_command(
+    argv: Sequence[str],
+    *,
+    limit_s: float,
+    meter: TrafficMeter,
+    pass_to: tuple[IO[bytes], IO[bytes]] | None = None,
+) -> TracedRun:
+    """Run `argv` to its end, for `limit_s` seconds or until Ctrl-C, and judge its path.
+
+    `pass_to` gets its stdout and stderr as they come. Raises UsageError.
+    """
     meter.rest()
     with tempfile.TemporaryDirectory(prefix="linkbound-trace-") as folder:
         file = Path(folder) / "nccl.%h.%p.log"
         environment = child_environment({**NCCL_SPEAKS, "NCCL_DEBUG_FILE": str(file)})
         meter.begin()
         try:
-            child = run(argv, env=environment, limit_s=limit_s)
+            child = run(
+                argv, env=environment, limit_s=limit_s, pass_to=pass_to, interrupt_ends=True
+            )
             traffic = meter.end()
         finally:
             meter.close()

@@ -87,6 +87,8 @@ def judge(
     words = tuple(engine_witness(log) for log in engines)
     own = _strongest(engines)
     answer, why = _from_logs(_together(transport), own, transport, engines)
+    if not (transport or words):
+        why = "No line of NCCL or of an engine was seen." if counters else "No witness was given."
     facts = [one for one in counters if one.answer is not PathAnswer.UNKNOWN]
     findings = _partial_switch(nccl, transport, own, engines, facts)
     findings += _ignored_settings(nccl, transport)
@@ -153,7 +155,7 @@ def _from_logs(
 
 def _nothing_shown(said: Sequence[Witness], engines: Sequence[EngineLog]) -> str:
     parts = [one.why for one in said] + [engine_witness(log).why for log in engines]
-    return " ".join(dict.fromkeys(parts)) or "No witness was given."
+    return " ".join(dict.fromkeys(parts))
 
 
 def _partial_switch(
