@@ -199,3 +199,89 @@ def test_another_model_under_a_known_name_is_refused(
     words = ["calibrate", str(tmp_path / "runs" / "runs.jsonl"), "-C", str(study)]
     assert run([*words, "--machine", str(folder / "pair")]) == 2
     assert "'llama8b' has 16 layers of 4096" in capsys.readouterr().err
+
+
+def scaled(folder: Path, place: Path, factor: float) -> Path:
+    """The recorded runs with every time multiplied, and their configs beside them."""
+    shutil.copytree(folder / "vllm-0.24.0", place)
+    rows = [json.loads(line) for line in (folder / RUNS).read_text().splitlines()]
+    for row in rows:
+        for key in ("prefill_all", "total_all"):
+            row[key] = [time_s * factor for time_s in row.get(key, [])]
+    file = place / "runs.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.25])
+def test_runs_of_another_start_are_fitted_whether_faster_or_slower(
+    factor: float, folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    runs, study = scaled(folder, tmp_path / "runs", factor), tmp_path / "s.linkbound"
+    assert run(["calibrate", str(runs), "--machine", "h200-pair", "-C", str(study), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["used_before"] == []
+    moved = [
+        document["after"][name]["estimate"]["value"] / document["before"][name]["estimate"]["value"]
+        for name in ("stream_bytes_per_s", "matrix_flops_per_s")
+    ]
+    assert moved == pytest.approx([1 / factor] * 2, rel=0.05)
+    words = ["predict", "--score", str(runs), "--machine", "h200-pair", "-C", str(study), "--json"]
+    assert run(words) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    errors = [row["error"] for row in rows if row["tag"] == "llama8b_tp1"]
+    assert len(errors) == 9
+    assert max(errors) < 0.05
+    # The model error is that of these runs: 1.645 root mean squares of what is left.
+    assert document["after"]["model_error"] < 0.07
+
+
+@pytest.mark.parametrize(
+    ("machine", "factor"), [("h200-pair", 0.8), ("h200-pair", 0.1), ("5060ti-pair", 1.0)]
+)
+def test_runs_that_the_gpu_cannot_have_made_are_refused_and_not_kept(
+    machine: str, factor: float, folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    runs, study = scaled(folder, tmp_path / "runs", factor), tmp_path / "s.linkbound"
+    assert run(["calibrate", str(runs), "--machine", machine, "-C", str(study)]) == 2
+    err = capsys.readouterr().err
+    assert "These runs make stream_bytes_per_s " in err
+    assert "reaches 4,800." in err if machine == "h200-pair" else "reaches 448." in err
+    with Study.open(study) as held:
+        assert not held.find("predict.calibrating")
+        kept = held.find("serve.run", machine=machine)
+    # The recorded pair's own rows; none of what was refused.
+    assert len(kept) == (20 if machine == "h200-pair" else 0)
+
+
+def test_runs_that_calibrated_already_move_nothing(capsys: Any) -> None:
+    with as_file(RECORDED) as source:
+        words = ["calibrate", str(source / RUNS), "--machine", "h200-pair"]
+        assert run(words) == 0
+        out = capsys.readouterr().out
+        assert run([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert "5 runs had calibrated the constants of the recorded machine h200-pair already" in out
+    assert "The runs tell" not in out
+    assert document["runs"] == []
+    assert len(document["used_before"]) == 5
+    assert document["before"] == document["after"]
+
+
+def test_what_one_gpu_cannot_tell_is_a_prior_again(
+    folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    runs = scaled(folder, tmp_path / "runs", 0.98)
+    assert run(["calibrate", str(runs), "--machine", "h200-pair", "--json"]) == 0
+    after = json.loads(capsys.readouterr().out)["after"]
+    for name in ("wait_s", "host_layer_split_s", "mixture_layer_s"):
+        assert after[name]["provenance"] == "prior"
+    assert after["stream_bytes_per_s"]["provenance"] == "calibrated"
+    assert not after["seen"]["splits"]
+
+
+def test_a_runs_file_that_is_not_there(capsys: Any) -> None:
+    assert run(["calibrate", "nosuch", "--machine", "h200-pair"]) == 2
+    err = capsys.readouterr().err
+    assert "Constants are calibrated from its runs." in err
+    assert "scored" not in err

@@ -49,7 +49,7 @@ def command(
     with open_study(path) as study:
         found = calibrate_with(study, sources, engine, runs, tags)
     name = f"the recorded machine {found.machine}" if found.recorded else "this host"
-    shown = (found.runs, found.before, found.after)
+    shown = (found.runs, found.used, found.before, found.after)
     if as_json:
         click.echo(render_calibration_json(found.machine, *shown, found.record_id))
         return

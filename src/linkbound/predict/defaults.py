@@ -27,6 +27,7 @@ CARRIED_GAIN_ERROR = 0.12
 # The same GPU model in another host: driver, clocks and host differ, the GPU does not.
 SAME_MODEL_SPREAD = 1.15
 SAME_MODEL_ERROR = 0.08
+START = "carried from an earlier start"
 
 
 class DeviceFacts(Value, frozen=True, kw_only=True):
@@ -35,6 +36,8 @@ class DeviceFacts(Value, frozen=True, kw_only=True):
     model: str
     stream: Constant
     """Bytes a second that decoding can read from its own memory."""
+    memory_bytes_per_s: float
+    """What no stream of bytes exceeds: published, or what a local copy was seen to move."""
     matrix_flops_per_s: float
     matrix_basis: str
 
@@ -57,6 +60,9 @@ def device_facts(gpu: Gpu, rates: tuple[PairRate, ...]) -> DeviceFacts:
     return DeviceFacts(
         model=ceiling.model,
         stream=_measured_stream(copies) if copies else _published_stream(ceiling),
+        memory_bytes_per_s=max(
+            ceiling.memory_bytes_per_s, *(2 * one.bytes_per_s for one in copies), 0.0
+        ),
         matrix_flops_per_s=ceiling.matrix_flops_per_s,
         matrix_basis=f"{ceiling.matrix_flops_per_s / 1e12:.0f} TFLOP/s ({ceiling.source})",
     )
@@ -113,6 +119,31 @@ def carried(calibration: Calibration, source: DeviceFacts, target: DeviceFacts) 
     )
     return msgspec.structs.replace(
         calibration, **changes, model_error=errors[0], gain_error=errors[1]
+    )
+
+
+def another_start(calibration: Calibration) -> Calibration:
+    """Constants of one start of an engine as priors of the next on the same GPUs."""
+    changes = {}
+    for name in calibration.__struct_fields__:
+        constant = getattr(calibration, name)
+        if isinstance(constant, Constant):
+            estimate = constant.estimate
+            told = constant.provenance is Provenance.CALIBRATED
+            changes[name] = Constant(
+                estimate=Estimate(
+                    value=estimate.value,
+                    low=estimate.low / SAME_MODEL_SPREAD,
+                    high=estimate.high * SAME_MODEL_SPREAD,
+                ),
+                provenance=Provenance.PRIOR if told else constant.provenance,
+                basis=START if told else constant.basis,
+            )
+    return msgspec.structs.replace(
+        calibration,
+        **changes,
+        model_error=math.hypot(calibration.model_error, SAME_MODEL_ERROR),
+        gain_error=math.hypot(calibration.gain_error, SAME_MODEL_ERROR / 2),
     )
 
 

@@ -14,16 +14,21 @@ _HEADER = ("constant", "from", "before", "after", "interval")
 
 
 def calibration_lines(
-    machine: str, runs: tuple[EngineRun, ...], before: Calibration, after: Calibration
+    machine: str,
+    runs: tuple[EngineRun, ...],
+    used: tuple[EngineRun, ...],
+    before: Calibration,
+    after: Calibration,
 ) -> list[str]:
-    """The runs, every constant before and after, and the errors that predictions state."""
-    points = ", ".join(f"{run.tag} {run.spec.batch} x {run.spec.prompt_tokens:,}" for run in runs)
+    """The runs, every constant before and after, and the errors that predictions state.
+
+    `used` are runs that had calibrated the constants already.
+    """
     rows = [_row(name, before, after) for name in _constants(after)]
-    told = sum(_get(after, name).provenance is Provenance.CALIBRATED for name in _constants(after))
     return [
-        f"Constants of vllm on {machine}, from {len(runs)} runs: {points}.",
+        *_sources(machine, runs, used),
         *render_table(_HEADER, rows, left=2),
-        f"The runs tell {told} of {len(rows)} constants; the others stay what they were.",
+        *([_told(after)] if runs else []),
         f"Model error {_percent(after.model_error)}, before {_percent(before.model_error)}; "
         f"of a ratio of two plans {_percent(after.gain_error)}, before "
         f"{_percent(before.gain_error)}.",
@@ -33,6 +38,7 @@ def calibration_lines(
 def render_calibration_json(
     machine: str,
     runs: tuple[EngineRun, ...],
+    used: tuple[EngineRun, ...],
     before: Calibration,
     after: Calibration,
     record_id: str,
@@ -45,10 +51,36 @@ def render_calibration_json(
         "engine": "vllm",
         "record_id": record_id,
         "runs": [{"tag": run.tag, **msgspec.to_builtins(run.spec)} for run in runs],
+        "used_before": [{"tag": run.tag, **msgspec.to_builtins(run.spec)} for run in used],
         "before": msgspec.to_builtins(before),
         "after": msgspec.to_builtins(after),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+
+
+def _sources(machine: str, runs: tuple[EngineRun, ...], used: tuple[EngineRun, ...]) -> list[str]:
+    lines = []
+    if runs:
+        lines.append(f"Constants of vllm on {machine}, from {len(runs)} runs: {_points(runs)}.")
+    if used:
+        lines.append(
+            f"{len(used)} runs had calibrated the constants of {machine} already and move nothing "
+            f"again: {_points(used)}."
+        )
+    if not runs:
+        lines.append("No run is new: the constants stay what they were.")
+    return lines
+
+
+def _points(runs: tuple[EngineRun, ...]) -> str:
+    return ", ".join(f"{run.tag} {run.spec.batch} x {run.spec.prompt_tokens:,}" for run in runs)
+
+
+def _told(after: Calibration) -> str:
+    """How many constants the new runs alone tell: what earlier ones told is a prior again."""
+    names = _constants(after)
+    told = sum(_get(after, name).provenance is Provenance.CALIBRATED for name in names)
+    return f"The runs tell {told} of {len(names)} constants; the others are priors."
 
 
 def _constants(calibration: Calibration) -> list[str]:

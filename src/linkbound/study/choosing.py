@@ -1,15 +1,22 @@
 """Engine runs chosen to calibrate: from a runs file, or from what a study measured (D5)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from linkbound.errors import InputError, UsageError
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record, canonical_json
+from linkbound.model.parse_config import parse_config
 from linkbound.model.read_model import read_model
+from linkbound.model.types import ModelShape
 from linkbound.predict.calibration import Calibration
-from linkbound.serve import EngineRun, parse_runs
-from linkbound.study.calibrating import append_calibration, choose
+from linkbound.serve import EngineRun, RunSpec, RunTimes, parse_runs
+from linkbound.study.calibrating import (
+    append_calibration,
+    calibrating_runs,
+    choose,
+    constants_with,
+)
 from linkbound.study.importing_runs import append_runs, shape_record
 from linkbound.study.reading import (
     MachineRead,
@@ -32,6 +39,9 @@ class Calibrated(Value, frozen=True, kw_only=True):
     before: Calibration
     after: Calibration
     runs: tuple[EngineRun, ...]
+    """Those that moved the constants now."""
+    used: tuple[EngineRun, ...]
+    """Those that had calibrated them already: they move nothing again."""
     record_id: str
 
 
@@ -41,38 +51,66 @@ def calibrate_with(
     """Choose runs, and calibrate the machine's constants with them; all of it is kept.
 
     The runs of a file, or those that the study measured; without `tags` those on one GPU. Raises
-    InputError or UsageError where there is none.
+    InputError or UsageError where there is none, or where they are not of this machine's GPUs.
     """
     prepare(study, sources)
     held = read_machine_record(study, sources.name)
     before = read_calibration(study, sources.name)[1]
-    records = _measured(study, held) if path is None else _imported(study, held, path)
-    runs = [(one, convert(one, "run", EngineRun)) for one in records]
-    chosen = [
-        (record, run)
-        for record, run in runs
+    used = {_content(run) for _, run in calibrating_runs(study, held.name)}
+    file = None if path is None else _read(path)
+    measured = [] if file is not None else _measured(study, held)
+    runs = [convert(one, "run", EngineRun) for one in measured] if file is None else file.runs
+    places = [
+        place
+        for place, run in enumerate(runs)
         if run.spec.engine == engine
         and (run.tag in tags if tags else run.spec.arm is None)
-        and _shape_is_known(study, held, record, run)
+        and (file is not None or _shape_is_known(study, held, measured[place], run))
     ]
-    _check(tags, runs, bool(chosen), f"{engine} on one GPU of {held.name}")
-    choose(study, held, [record for record, _ in chosen])
+    _check(tags, runs, bool(places), f"{engine} on one GPU of {held.name}")
+    new = [place for place in places if _content(runs[place]) not in used]
+    if new:
+        # Before anything is kept: a study with runs that calibrate nothing would be of no use.
+        shapes = {} if file is None else file.shapes
+        constants_with(study, sources, held, [runs[place] for place in new], shapes)
+    ids = [one.id for one in measured] if file is None else _keep(study, held, file)
+    if new:
+        choose(study, held, [study.get(ids[place]) for place in new])
     record = append_calibration(study, sources, held)
     return Calibrated(
         machine=held.name,
         recorded=held.recorded,
         before=before,
         after=convert(record, "calibration", Calibration),
-        runs=tuple(run for _, run in chosen),
+        runs=tuple(runs[place] for place in new),
+        used=tuple(runs[place] for place in places if place not in new),
         record_id=record.id,
     )
 
 
-def _imported(study: Study, held: MachineRead, path: Path) -> list[Record]:
-    data = read_runs_file(path)
-    runs, configs = parse_runs(data, path.name), configs_beside(path, data)
-    ids = append_runs(study, held.name, held.fingerprint.id, data, runs, configs)
-    return [study.get(one) for one in ids]
+def _content(run: EngineRun) -> tuple[RunSpec, RunTimes]:
+    """What a run is known by, whichever file or record it stands in."""
+    return run.spec, run.times
+
+
+class _RunsFile(Value, frozen=True, kw_only=True):
+    data: bytes
+    runs: tuple[EngineRun, ...]
+    configs: Mapping[str, tuple[str, str]]
+
+    @property
+    def shapes(self) -> dict[str, ModelShape]:
+        return {model: parse_config(text, name) for model, (name, text) in self.configs.items()}
+
+
+def _read(path: Path) -> _RunsFile:
+    data = read_runs_file(path, "Constants are calibrated from its runs.")
+    runs = parse_runs(data, path.name)
+    return _RunsFile(data=data, runs=runs, configs=configs_beside(path, data))
+
+
+def _keep(study: Study, held: MachineRead, file: _RunsFile) -> list[str]:
+    return append_runs(study, held.name, held.fingerprint.id, file.data, file.runs, file.configs)
 
 
 def _measured(study: Study, held: MachineRead) -> list[Record]:
@@ -99,11 +137,11 @@ def _shape_is_known(study: Study, held: MachineRead, record: Record, run: Engine
 
 def _check(
     tags: Collection[str],
-    runs: list[tuple[Record, EngineRun]],
+    runs: Sequence[EngineRun],
     found: bool,
     what: str,
 ) -> None:
-    known = sorted({run.tag for _, run in runs})
+    known = sorted({run.tag for run in runs})
     unknown = [tag for tag in tags if tag not in known]
     if unknown:
         raise UsageError(

@@ -44,7 +44,7 @@ def _config(path: Path, model: str) -> tuple[str, str]:
             hint="Put its config.json there.",
         )
     name = f"configs/{model}/config.json"
-    return name, decode_config(read_runs_file(config), name)
+    return name, decode_config(read_runs_file(config, "The shape decides the work."), name)
 
 
 def _is_file(path: Path) -> bool:
@@ -55,14 +55,17 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def read_runs_file(path: Path) -> bytes:
-    """At most one byte more than a runs file may have: what is longer is refused by its reader."""
+def read_runs_file(path: Path, why: str = "Predictions are scored against its runs.") -> bytes:
+    """At most one byte more than a runs file may have: what is longer is refused by its reader.
+
+    `why` says what the file is read for, where it cannot be.
+    """
     try:
         with path.open("rb") as stream:
             return stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}.",
-            why="Predictions are scored against its runs.",
+            why=why,
             hint="Name a runs.jsonl.",
         ) from None
