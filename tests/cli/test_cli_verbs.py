@@ -45,6 +45,55 @@ def test_the_gate_is_the_weakest_verdict(
     assert document["schema"] == "linkbound.verdict"
 
 
+def test_every_model_of_a_study_is_shown_and_gated(capsys: Any) -> None:
+    for model, load in (
+        ("llama-3.1-8b", ["--prompt", "128", "--output", "65", "--concurrency", "128"]),
+        ("qwen3-32b", ["--concurrency", "1"]),
+    ):
+        assert run(["study", model, *ON_H200, "-q", *load, "-C", "m.linkbound"]) == 0
+    capsys.readouterr()
+    # The first model's split is rejected, whatever the last one's verdict is.
+    assert run(["verdict", "--gate", "-C", "m.linkbound"]) == GATE_REJECT
+    out = capsys.readouterr().out
+    assert "llama-3.1-8b on h200-pair: 128 in, 65 out, 128 at once\nREJECT" in out
+    assert "qwen3-32b on h200-pair: 1,024 in, 256 out, 1 at once\nKEEP" in out
+    assert run(["verdict", "--json", "-C", "m.linkbound"]) == 0
+    loads = json.loads(capsys.readouterr().out)["loads"]
+    assert [(one["model"], one["machine"], one["answer"]) for one in loads] == [
+        ("llama-3.1-8b", "h200-pair", "reject"),
+        ("qwen3-32b", "h200-pair", "keep"),
+    ]
+    assert run(["report", "-C", "m.linkbound"]) == 0
+    assert "also holds verdicts of llama-3.1-8b on h200-pair" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("load", "why"),
+    [
+        (["--prompt", "131072"], "131,328 tokens a sequence are asked for"),
+        (["--concurrency", "100000"], "of 100,000 sequences at once; the rest would queue"),
+    ],
+)
+def test_a_load_that_no_plan_holds_is_no_rejected_split(
+    load: list[str], why: str, capsys: Any
+) -> None:
+    assert run(["study", "llama-3.1-8b", *ON_H200, "-q", *load]) == 0
+    out = capsys.readouterr().out
+    assert "UNDECIDED: no plan holds the load. Nothing here runs it, neither one GPU nor" in out
+    assert why in out
+    assert out.count("at once do not fit") == 0
+    assert run(["verdict", "--gate"]) == GATE_UNDECIDED
+
+
+def test_the_command_of_a_verdict_runs(capsys: Any) -> None:
+    assert run(["study", "llama-3.1-8b", *ON_H200, "-q", "--concurrency", "1"]) == 0
+    text = capsys.readouterr().out.replace("\\\n", " ")
+    commands = [line.split()[2:] for line in text.splitlines() if "$ linkbound serve" in line]
+    assert commands
+    for command in commands:
+        assert run([*command, "--dry-run"]) == 0, capsys.readouterr().err
+
+
 def test_gate_codes() -> None:
     assert (GATE_REJECT, GATE_UNDECIDED) == (10, 11)
 

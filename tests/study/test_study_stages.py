@@ -253,8 +253,7 @@ def test_any_verdict_is_a_success(capsys: Any) -> None:
     big = ["study", "llama-3.1-70b", "--machine", "5060ti-pair", "-q", "--concurrency", "1"]
     assert run(big) == 0
     out = capsys.readouterr().out
-    assert "REJECT" in out
-    assert "Nothing here runs it" in out
+    assert "UNDECIDED: no plan holds the load. Nothing here runs it" in out
     load = ["--prompt", "128", "--output", "65", "--concurrency", "128"]
     assert run(["study", "llama-3.1-8b", *ON_H200, *load]) == 0
     assert "REJECT" in capsys.readouterr().out

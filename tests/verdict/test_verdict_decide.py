@@ -175,8 +175,8 @@ def test_a_gain_around_the_line_names_what_would_settle_it() -> None:
     assert codes(found, TP2, Arm.P2P) == ["within-error"]
     assert found.answer is UNDECIDED
     assert found.would_change == (
-        "A measured gain of tp2, p2p over one GPU settles it whose interval lies above 1.05x, "
-        "or below.",
+        "A measured gain of tp2, p2p over one GPU answers that comparison for you if its interval "
+        "lies above 1.05x, or below.",
     )
     (wanted,) = found.measurements
     assert wanted.what.startswith("One run each of tp2, p2p and one GPU")
@@ -185,7 +185,8 @@ def test_a_gain_around_the_line_names_what_would_settle_it() -> None:
         "--prompt 100 --output 10 --concurrency 8"
     )
     # It is the reader who compares: a run of the engine changes no verdict.
-    assert "for you to compare" in wanted.why
+    assert "no verdict is made from such runs" in wanted.why
+    assert not any("settles" in one for one in (*found.would_change, wanted.why))
     splits = [text.split()[0] for text in wanted.command.split("--split ")[1:]]
     runs = plan_contenders(splits, ["p2p"], None, external=False)
     assert [one.split for one in runs] == [ONE, TP2]
@@ -268,7 +269,7 @@ def test_a_split_is_kept_for_a_batch_that_only_it_holds() -> None:
     )
 
 
-def test_where_nothing_fits_the_reason_is_the_headline() -> None:
+def test_where_nothing_fits_no_split_is_rejected() -> None:
     asked = Case(
         load=load(100, 10, 1),
         forecasts=(),
@@ -276,8 +277,14 @@ def test_where_nothing_fits_the_reason_is_the_headline() -> None:
         gain_error=0.02,
     )
     found = decide(asked)
-    assert (found.answer, found.plan, found.plans) == (REJECT, None, ())
-    assert found.headline.startswith("100 in, 10 out, 1 at once: nothing here runs it. one GPU ")
+    assert (found.answer, found.plan, found.plans) == (UNDECIDED, None, ())
+    assert found.headline == (
+        "100 in, 10 out, 1 at once: nothing here runs it, neither one GPU nor a split."
+    )
+    assert [(one.code, one.text) for one in found.reasons] == [
+        ("no-plan-holds", asked.fits[0].reason)
+    ]
+    assert found.would_change == ()
 
 
 def test_a_plan_without_a_price_is_said() -> None:
@@ -321,7 +328,7 @@ def test_a_split_without_a_price_is_kept_where_only_it_holds_the_model() -> None
     assert [one.command for one in found.measurements] == ["linkbound links"]
 
 
-def test_what_fits_and_has_no_price_is_not_called_unfit() -> None:
+def test_a_load_that_would_queue_everywhere_names_what_is_held() -> None:
     queued = Unpriced(
         plan=blind(TP2, Arm.P2P).plan,
         reason=Reason(code="does-not-fit-at-once", text="tp2, p2p: 64 at once do not fit."),
@@ -336,8 +343,22 @@ def test_what_fits_and_has_no_price_is_not_called_unfit() -> None:
         )
     )
     assert (found.answer, found.plan) == (UNDECIDED, None)
-    assert "nothing here runs it" not in found.headline
-    assert found.measurements == ()
+    assert found.headline.endswith("nothing here runs it, neither one GPU nor a split.")
+    assert [(one.code, one.text) for one in found.reasons] == [
+        (
+            "no-plan-holds",
+            "tp2 holds most, 20 of 64 sequences at once; the rest would queue, which is not "
+            "predicted here.",
+        )
+    ]
+    assert found.would_change == ("At most 20 sequences at once: tp2 holds them.",)
+    assert (found.plans, found.measurements) == ((), ())
+
+
+def test_a_bundled_model_is_served_with_dummy_weights() -> None:
+    asked = case(made(ONE, weights(1.06)), made(TP2, weights(1.0), arm=Arm.P2P))
+    (wanted,) = decide(msgspec.structs.replace(asked, model="llama-3.1-8b")).measurements
+    assert wanted.command.startswith("linkbound serve llama-3.1-8b --dummy-weights --split one ")
 
 
 @pytest.mark.parametrize(

@@ -1,51 +1,71 @@
 """A study file back to a report, for verbs that only show (E2)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from linkbound.errors import StudyError
 
 if TYPE_CHECKING:
-    from linkbound.report.types import RateVerdict, Report
-
-
-@overload
-def read_report(path: Path) -> "Report": ...
-
-
-@overload
-def read_report(path: Path, *, needed: bool) -> "Report | None": ...
-
-
-def read_report(path: Path, *, needed: bool = True) -> "Report | None":
-    """The report of the last study in the file.
-
-    None where no verdict is in it, or StudyError where one is `needed`.
-    """
-    import msgspec
-
     from linkbound.evidence.study import Study
     from linkbound.model.types import Load
+    from linkbound.report.types import RateVerdict, Report
+
+_Judged = dict[tuple[str, str], tuple["Load", ...]]
+"""Machine and model to the loads of their verdicts; what was judged last comes last."""
+
+
+def read_report(path: Path) -> "tuple[Report, tuple[str, ...]]":
+    """The report of what was judged last, and `MODEL on MACHINE` of what else the file holds.
+
+    Raises StudyError where no verdict is in it.
+    """
+    from linkbound.evidence.study import Study
     from linkbound.study.gather import gather
 
     with Study.open(path) as study:
-        verdicts = study.find("verdict.load")
-        if not verdicts and not needed:
-            return None
-        if not verdicts:
-            raise StudyError(
-                f"{path} holds no verdict.",
-                why="Its stages were stopped before.",
-                hint="Go on with: linkbound study MODEL -C " + str(path),
-            )
-        last = verdicts[-1].subject
-        loads = [
-            msgspec.convert({name: record.subject[name] for name in Load.__struct_fields__}, Load)
-            for record in verdicts
-            if record.subject["machine"] == last["machine"]
-            and record.subject["model"] == last["model"]
-        ]
-        return gather(study, str(last["machine"]), str(last["model"]), tuple(dict.fromkeys(loads)))
+        judged = _judged(study)
+        if not judged:
+            raise no_verdict(path)
+        (*others, (machine, model)) = judged
+        report = gather(study, machine, model, judged[machine, model])
+    return report, tuple(f"{name} on {where}" for where, name in others)
+
+
+def read_reports(path: Path) -> "tuple[Report, ...]":
+    """A report of each machine and model that the file holds verdicts of; the last is last."""
+    from linkbound.evidence.study import Study
+    from linkbound.study.gather import gather
+
+    with Study.open(path) as study:
+        return tuple(
+            gather(study, machine, model, loads)
+            for (machine, model), loads in _judged(study).items()
+        )
+
+
+def no_verdict(path: Path) -> StudyError:
+    """What is wrong with a study that was stopped before its verdict."""
+    return StudyError(
+        f"{path} holds no verdict.",
+        why="Its stages were stopped before.",
+        hint="Go on with: linkbound study MODEL -C " + str(path),
+    )
+
+
+def _judged(study: "Study") -> _Judged:
+    import msgspec
+
+    from linkbound.model.types import Load
+
+    found: dict[tuple[str, str], dict[Load, None]] = {}
+    for record in study.find("verdict.load"):
+        key = str(record.subject["machine"]), str(record.subject["model"])
+        load = {name: record.subject[name] for name in Load.__struct_fields__}
+        # Taken out and put back: order is by the last verdict.
+        loads = found.pop(key, {})
+        loads[msgspec.convert(load, Load)] = None
+        found[key] = loads
+    return {key: tuple(loads) for key, loads in found.items()}
 
 
 def read_rate_verdicts(path: Path) -> "tuple[RateVerdict, ...]":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from linkbound.cli.options import HELP, write_text
-from linkbound.cli.studies import locate_study, study_option
+from linkbound.cli.studies import locate_study, printable, study_option
 from linkbound.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,13 +26,19 @@ KINDS = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html"}
 )
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 def command(study_path: Path | None, output: tuple[str, ...], force: bool) -> None:
-    """Render a study: text on stdout, or the files that are named."""
+    """Render a study: text on stdout, or the files that are named.
+
+    A study of several models or machines is rendered for the one that was judged last.
+    """
     from linkbound.cli.reading import read_report
 
     path = locate_study(study_path)
     for name in output:
         _check(name, force)
-    report = read_report(path)
+    report, others = read_report(path)
+    if others:
+        said = f"{path} also holds verdicts of {', '.join(map(printable, others))}"
+        click.echo(f"{said}: linkbound verdict -C {path} prints them.", err=True)
     for name in output or ("-",):
         text = _render(report, name)
         if name == "-":

@@ -10,10 +10,10 @@ from linkbound.report.table import Row, render_table
 from linkbound.report.text_tables import crossing_rows, memory_rows, plan_rows, score_rows
 from linkbound.report.types import LoadShown, Report
 from linkbound.report.words import (
-    ANSWER_MEANING,
     errors_words,
     headline,
     load_words,
+    meaning,
     outcome_counts,
     reason_ids,
     short_id,
@@ -74,16 +74,15 @@ def _head(report: Report) -> list[str]:
 
 
 def _verdicts(report: Report) -> list[str]:
-    return [line for load in report.loads for line in (*_verdict(load), "")]
+    whose = visible(f"{report.shape.name} on {report.machine_name}")
+    return [line for load in report.loads for line in (*_verdict(load, whose), "")]
 
 
-def _verdict(load: LoadShown) -> list[str]:
+def _verdict(load: LoadShown, whose: str) -> list[str]:
     verdict = load.verdict
     lines = [
-        load_words(load),
-        *_wrapped(
-            f"{verdict.answer.value.upper()}: {ANSWER_MEANING[verdict.answer]}. {headline(load)}"
-        ),
+        *_wrapped(f"{whose}: {load_words(load)}"),
+        *_wrapped(f"{verdict.answer.value.upper()}: {meaning(verdict)}. {headline(load)}"),
     ]
     for reason in verdict.reasons[:MOST_REASONS]:
         lines += _reason(reason, load)

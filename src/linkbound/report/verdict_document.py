@@ -10,29 +10,19 @@ from linkbound.report.simulations import comparison_document
 from linkbound.report.types import LoadShown, RateVerdict, Report
 from linkbound.verdict.types import BreakEven, Comparison, PlanVerdict
 
-SCHEMA, VERSION = "linkbound.verdict", 1
+SCHEMA, VERSION = "linkbound.verdict", 2
 
 
-def render_verdict_json(report: Report | None, rates: Sequence[RateVerdict] = ()) -> str:
-    """One JSON document; a gain that is not known is null with a reason.
+def render_verdict_json(reports: Sequence[Report], rates: Sequence[RateVerdict] = ()) -> str:
+    """One JSON document, each load with its model and machine.
 
-    `report` is None for a study whose only verdicts are of simulated rates.
+    A gain that is not known is null with a reason. `reports` is empty for a study whose only
+    verdicts are of simulated rates.
     """
-    whose = (
-        {}
-        if report is None
-        else {
-            "machine": report.machine_name,
-            "recorded": report.recorded,
-            "model": report.shape.name,
-            "excluded": dict(report.excluded),
-        }
-    )
     document = {
         "schema": SCHEMA,
         "version": VERSION,
-        **whose,
-        "loads": [] if report is None else [_load(one) for one in report.loads],
+        "loads": [{**_whose(report), **_load(one)} for report in reports for one in report.loads],
         "under_load": [
             {
                 "subject": dict(one.subject),
@@ -43,6 +33,15 @@ def render_verdict_json(report: Report | None, rates: Sequence[RateVerdict] = ()
         ],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+
+
+def _whose(report: Report) -> dict[str, Any]:
+    return {
+        "machine": report.machine_name,
+        "recorded": report.recorded,
+        "model": report.shape.name,
+        "excluded": dict(report.excluded),
+    }
 
 
 def _load(shown: LoadShown) -> dict[str, Any]:

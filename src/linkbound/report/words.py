@@ -16,17 +16,25 @@ from linkbound.splits.types import Fit
 from linkbound.units import format_significant
 from linkbound.verdict.profiled import CODE
 from linkbound.verdict.types import Answer, PlanVerdict, Reason, Verdict
+from linkbound.verdict.words import NO_PLAN
 
 SHORT_ID = 12
 LEADING_REASONS = 3
 NOT_KNOWN = "not known"
-ANSWER_MEANING = {
+_MEANING = {
     Answer.KEEP: "the split pays",
     Answer.REJECT: "the split does not pay",
     Answer.UNDECIDED: "the data cannot tell",
 }
 _LINK_KINDS = (TermKind.CROSSINGS, TermKind.WAITING)
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def meaning(verdict: Verdict) -> str:
+    """What the word of an answer stands for: where nothing runs there was nothing to compare."""
+    if any(one.code == NO_PLAN for one in verdict.reasons):
+        return "no plan holds the load"
+    return _MEANING[verdict.answer]
 
 
 def visible(text: str) -> str:

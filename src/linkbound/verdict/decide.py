@@ -56,6 +56,8 @@ class Case(Value, frozen=True, kw_only=True):
 
 def decide(case: Case) -> Verdict:
     """The verdict of a case. Every split gets an answer of its own, the case gets the best."""
+    if _nothing_holds(case):
+        return _no_plan(case)
     judged = [_judge(forecast, case) for forecast in case.forecasts if _is_split(forecast.plan)]
     judged += [_judge_unpriced(one, case) for one in _open_unpriced(case)]
     plans = tuple(_with_faults(one, case) for one in judged)
@@ -71,11 +73,30 @@ def decide(case: Case) -> Verdict:
         load=case.load,
         answer=overall,
         plan=chosen,
-        headline=words.headline(overall, chosen, plans, case.load, case.fits),
+        headline=words.headline(overall, chosen, plans, case.load),
         reasons=(*_reasons(chosen, plans), *_link_reasons(case)),
         plans=plans,
         would_change=_would_change(case, plans),
         measurements=_measurements(case, plans),
+    )
+
+
+def _nothing_holds(case: Case) -> bool:
+    """Whether the load is in memory nowhere: then nothing is compared, so no split is rejected."""
+    blind = any(one.reason.code == NO_CURVE for one in case.unpriced)
+    return not (case.forecasts or blind or any(_holds_all(fit, case.load) for fit in case.fits))
+
+
+def _no_plan(case: Case) -> Verdict:
+    reason = words.no_plan_reason(case.load, case.fits)
+    return Verdict(
+        load=case.load,
+        answer=Answer.UNDECIDED,
+        plan=None,
+        headline=words.no_plan_headline(case.load),
+        reasons=(reason,),
+        plans=(),
+        would_change=words.fewer_at_once(case.fits),
     )
 
 
@@ -103,13 +124,8 @@ def _judge(forecast: Forecast, case: Case) -> PlanVerdict:
 
 
 def _open_unpriced(case: Case) -> list[Unpriced]:
-    """Splits without a price whose answer that leaves open.
-
-    One that does not hold the load at once is left out where another plan does.
-    """
-    splits = [one for one in case.unpriced if _is_split(one.plan)]
-    without_curve = [one for one in splits if one.reason.code == NO_CURVE]
-    return without_curve if case.forecasts or without_curve else splits
+    """Splits that may hold the load and whose crossings have no time."""
+    return [one for one in case.unpriced if _is_split(one.plan) and one.reason.code == NO_CURVE]
 
 
 def _judge_unpriced(one: Unpriced, case: Case) -> PlanVerdict:

@@ -3,16 +3,20 @@
 from collections.abc import Mapping, Sequence
 
 from linkbound.evidence.types import Figure, Provenance
+from linkbound.model.read_model import bundled_names
 from linkbound.model.types import Load
 from linkbound.predict.types import Estimate, Forecast, Plan
 from linkbound.splits.types import Fit, Split
 from linkbound.units import format_time
 from linkbound.verdict.types import Aim, Answer, Comparison, Measurement, PlanVerdict, Reason
 
+NO_PLAN = "no-plan-holds"
+"""Code of the reason of a verdict where the load is in memory nowhere."""
+
 
 def load_text(load: Load) -> str:
     """`1,024 in, 256 out, 32 at once`."""
-    return f"{load.prompt_tokens:,} in, {load.output_tokens:,} out, {load.concurrency} at once"
+    return f"{load.prompt_tokens:,} in, {load.output_tokens:,} out, {load.concurrency:,} at once"
 
 
 def headline(
@@ -20,13 +24,9 @@ def headline(
     plan: Plan | None,
     plans: Sequence[PlanVerdict],
     load: Load,
-    fits: Sequence[Fit],
 ) -> str:
-    """The answer in one sentence; where nothing fits, what the first plan lacks."""
+    """The answer in one sentence."""
     where = load_text(load)
-    if plan is None and not any(fit.fits for fit in fits):
-        reason = next((fit.reason for fit in fits), "no plan was looked at.")
-        return f"{where}: nothing here runs it. {reason}"
     alike = "; ".join(one.plan.name for one in plans if one.answer is answer)
     if plan is None:
         return f"{where}: it fits, but no plan could be priced. Undecided: {alike or 'all'}."
@@ -37,6 +37,42 @@ def headline(
             return f"{where}: do not split; run {plan.name}."
         case Answer.UNDECIDED:
             return f"{where}: undecided between {plan.name} and {alike}."
+
+
+def no_plan_headline(load: Load) -> str:
+    """That the load is in memory nowhere."""
+    return f"{load_text(load)}: nothing here runs it, neither one GPU nor a split."
+
+
+def no_plan_reason(load: Load, fits: Sequence[Fit]) -> Reason:
+    """What the plan that holds most lacks; where nothing fits at all, what the first one lacks."""
+    fullest = _fullest(fits)
+    if fullest is None:
+        text = next((fit.reason for fit in fits), "No plan was looked at.")
+    else:
+        text = (
+            f"{fullest.split.name} holds most, {fullest.largest_batch:,} of {load.concurrency:,} "
+            "sequences at once; the rest would queue, which is not predicted here."
+        )
+    return Reason(code=NO_PLAN, text=text)
+
+
+def fewer_at_once(fits: Sequence[Fit]) -> tuple[str, ...]:
+    """The load that would be held; nothing where no plan holds the model."""
+    fullest = _fullest(fits)
+    if fullest is None:
+        return ()
+    return (
+        f"At most {fullest.largest_batch:,} sequences at once: {fullest.split.name} holds them.",
+    )
+
+
+def _fullest(fits: Sequence[Fit]) -> Fit | None:
+    return max(
+        (fit for fit in fits if fit.fits and fit.largest_batch),
+        key=lambda fit: fit.largest_batch or 0,
+        default=None,
+    )
 
 
 def gain_reason(
@@ -137,8 +173,8 @@ def link_reason(direct: Forecast, staged: Forecast, gain: Estimate, min_gain: fl
 def settling_text(comparison: Comparison, min_gain: float) -> str:
     """Which measured ratio would close an open comparison."""
     return (
-        f"A measured gain of {comparison.plan.name} over {comparison.baseline.name} settles it "
-        f"whose interval lies above {1 + min_gain:.2f}x, or below."
+        f"A measured gain of {comparison.plan.name} over {comparison.baseline.name} answers that "
+        f"comparison for you if its interval lies above {1 + min_gain:.2f}x, or below."
     )
 
 
@@ -152,6 +188,8 @@ def engine_measurement(
     ordinals = (labels.get(key, key).removeprefix("GPU") for key in wider.placement.gpus)
     words = [
         f"linkbound serve {model}",
+        # A bundled model is a configuration alone: serve refuses it without.
+        *(["--dummy-weights"] if model in bundled_names() else []),
         f"--split {_split_option(baseline.split)} --split {_split_option(plan.split)}",
         *([f"--arm {arm.value}"] if arm is not None else []),
         f"--gpus {','.join(ordinals)}",
@@ -162,8 +200,9 @@ def engine_measurement(
         what=f"One run each of {plan.name} and {baseline.name} at this load on this machine",
         command=" ".join(words),
         why=f"The {comparison.aim.value} comparison is inside the error of the prediction; a "
-        "measured pair of runs has a spread of a few percent. It prints both side by side for you "
-        "to compare; this verdict stays a prediction.",
+        "measured pair of runs has a spread of a few percent. It prints both side by side, and "
+        "you read the answer there: no verdict is made from such runs, this one stays a "
+        "prediction.",
     )
 
 

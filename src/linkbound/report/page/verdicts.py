@@ -13,12 +13,12 @@ from linkbound.report.page.markup import (
 )
 from linkbound.report.types import LoadShown, Report
 from linkbound.report.words import (
-    ANSWER_MEANING,
     fits_word,
     gain_words,
     headline,
     leading_reasons,
     load_words,
+    meaning,
     outcome_counts,
     reason_ids,
 )
@@ -65,7 +65,7 @@ def _block(load: LoadShown, cite: Citations) -> str:
     return (
         f'<article class="verdict {answer.value}"><p class="load">{esc(load_words(load))}</p>'
         f'<h2><span class="word {answer.value}">{answer.value}</span> '
-        f'<span class="dim">{ANSWER_MEANING[answer]}</span></h2>'
+        f'<span class="dim">{meaning(load.verdict)}</span></h2>'
         f'<p class="headline">{esc(headline(load))}</p>'
         f"{items(_reason(one, load, cite) for one in first)}{more}</article>\n"
     )
