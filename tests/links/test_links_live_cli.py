@@ -184,6 +184,43 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "own    our one-shot and two-shot kernels over mapped peer memory" in out
 
 
+def test_the_list_as_json_on_a_host_without_gpus(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "probed", lambda: machine(0))
+    assert main.run(["links", "-l", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "linkbound.links.list"
+    assert {one["name"]: one["path"] for one in document["copies"]}["h2d"] == "host link"
+    assert "0 GPUs are here" in document["copies_skipped"]
+    assert document["collectives"][0]["name"] == "nccl"
+    assert main.run(["links", "-l"]) == 0
+    assert "All would be skipped: 0 GPUs are here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--pairs", "foo"],
+        ["--pairs", "0-0"],
+        ["-f", "0"],
+        ["-b", "-5"],
+        ["-b", "4", "-e", "2"],
+        ["--methods", "nope"],
+        ["--only", "collectives", "--methods", "ce_push"],
+        ["-l", "--methods", "nope"],
+        ["-l", "--methods", "ce_push"],
+        ["-l", "--dry-run"],
+    ],
+)
+def test_wrong_options_are_said_before_a_missing_gpu(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "probed", lambda: machine(0))
+    assert main.run(["links", *options]) == 2
+    assert main.run(["links"]) == 3
+
+
 def test_a_family_without_its_package_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,9 +19,9 @@ from linkbound.links.live.plan import (
 from linkbound.links.live.progress import Progress, expected_s
 from linkbound.links.live.request import (
     Asked,
+    asked_sizes,
     job_environment,
     measurable,
-    method_lines,
     numa_nodes,
     recorded_environment,
     refuse_busy,
@@ -166,6 +166,11 @@ def test_any_text_gives_pairs_or_a_usage_error(text: str) -> None:
         assert all(src != dst for src, dst in to_pairs(text, LABELS))
     except UsageError:
         return
+
+
+def test_a_factor_alone_spans_all_sizes() -> None:
+    assert asked_sizes(Asked()) == ()
+    assert asked_sizes(Asked(factor=1024)) == (4, 4096, 4 * 1024**2)
 
 
 def test_methods_are_named_or_refused() -> None:
@@ -313,13 +318,6 @@ def test_busy_gpus_are_refused_with_the_processes() -> None:
     with pytest.raises(UsageError, match=r"GPU1 \(processes 77\)"):
         refuse_busy(eight_gpus().gpus, Busy())  # type: ignore[arg-type]
     refuse_busy(eight_gpus().gpus[2:], Busy())  # type: ignore[arg-type]
-
-
-def test_methods_are_listed_and_skipped_with_the_reason() -> None:
-    lines = method_lines(Machine(sources=()))
-    assert len(lines) == len(Method) + 1
-    assert "0 GPUs are here" in lines[-1]
-    assert len(method_lines(eight_gpus())) == len(Method)
 
 
 def test_progress_scales_what_is_left_by_the_pace_so_far() -> None:

@@ -44,6 +44,18 @@ def test_a_dry_run_as_json(model: str) -> None:
     assert children[0]["points"][0] == "decode 1 after 1,024"
 
 
+def test_the_plan_shows_the_rank_that_is_slowed(model: str) -> None:
+    arguments = [model, "--split", "one", "--split", "tp2", "--slow", "1:100us", "--dry-run"]
+    lines = CliRunner().invoke(profile.command, arguments).output.splitlines()
+    assert "waits" not in lines[1]
+    assert lines[4].endswith("rank 1 waits 100 us before each collective")
+    children = json.loads(CliRunner().invoke(profile.command, [*arguments, "--json"]).output)
+    assert [child["slow"] for child in children["children"][:2]] == [
+        None,
+        {"rank": 1, "delay_s": pytest.approx(1e-4)},
+    ]
+
+
 def test_without_enough_gpus_nothing_is_run(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "require_torch", lambda: None)
     monkeypatch.setattr(probe, "probe_machine", lambda: Machine(sources=()))
@@ -60,6 +72,13 @@ def test_without_enough_gpus_nothing_is_run(model: str, monkeypatch: pytest.Monk
         (["--shards", "0"], "--shards '0'"),
         (["--split", "tq2"], "'tq2' is not a split"),
         (["--slow", "1:soon"], "'soon' is not a time"),
+        (["--slow", "9:100us", "--split", "tp2"], "names rank 9, tp2 has 2 ranks"),
+        (["--slow", "1:0s"], "slows nothing"),
+        (["--slow", "0:1ms", "--split", "one"], "slows nothing"),
+        (["--slow", "1:1ms", "--shards", "64"], "slows nothing"),
+        (["--limit", "foo"], "--limit 'foo'"),
+        (["--limit", "-1s"], "--limit '-1s'"),
+        (["--limit", "0s"], "--limit '0s'"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from linkbound.cli.options import HELP
-from linkbound.errors import CorruptionFound, LinkboundError
+from linkbound.errors import CorruptionFound, LinkboundError, UsageError
 
 if TYPE_CHECKING:
     from linkbound.links.live.cell import Cell, CopyJob
@@ -36,11 +36,15 @@ QUIET_LINE_S = 30.0
 @click.option("--pairs", metavar="0-1,...", help="Only these pairs; 0>1 for one direction.")
 @click.option("--methods", metavar="NAME,...", help="Only these methods.")
 @click.option(
-    "-l", "--list", "list_methods", is_flag=True, help="List methods and collectives and stop."
+    "-l",
+    "--list",
+    "list_methods",
+    is_flag=True,
+    help="List methods and collectives and stop; alone or with --json.",
 )
 @click.option("-b", "begin", metavar="SIZE", help="Smallest size of a sweep.")
 @click.option("-e", "end", metavar="SIZE", help="Largest size of a sweep.")
-@click.option("-f", "factor", type=int, default=4, show_default=True, help="From size to size.")
+@click.option("-f", "factor", type=click.IntRange(2), help="From size to size [4].")
 @click.option(
     "--only",
     type=click.Choice(["copies", "collectives"]),
@@ -65,7 +69,7 @@ def command(
     list_methods: bool,
     begin: str | None,
     end: str | None,
-    factor: int,
+    factor: int | None,
     only: str | None,
     busy_ok: bool,
     path: Path,
@@ -79,16 +83,29 @@ def command(
     Ends with code 4 where bytes arrive wrong or a copy hangs; the rest is measured all the same.
     """
     from linkbound.links.live import request
-    from linkbound.links.live.families import family_lines
     from linkbound.links.live.measure import collective_jobs
 
-    if list_methods:
-        click.echo("\n".join(("copies", *request.method_lines(probed()))))
-        click.echo("\n".join(("collectives", *family_lines())))
-        return
     asked = request.Asked(
         quick=quick, pairs=pairs, methods=methods, begin=begin, end=end, factor=factor
     )
+    request.check(asked)
+    if only == "collectives" and methods is not None:
+        raise UsageError(
+            f"--methods {methods} with --only collectives.",
+            why="Methods are ways to copy; collectives have none of them.",
+            hint="Leave out one of the two.",
+        )
+    if list_methods:
+        if asked != request.Asked() or only is not None or dry_run or busy_ok:
+            raise UsageError(
+                "-l with options of a measurement.",
+                why="It lists what could be measured and stops.",
+                hint="Write linkbound links -l, or -l --json.",
+            )
+        from linkbound.cli.links_list import render_list
+
+        click.echo(render_list(probed(), as_json))
+        return
     machine = probed()
     gpus = request.measurable(machine)
     scope = request.to_scope(asked, machine, [gpu.label for gpu in gpus])

@@ -11,6 +11,7 @@ import click
 from linkbound.cli import profile_tables as tables
 from linkbound.cli.fit import read_shape
 from linkbound.cli.options import HELP
+from linkbound.cli.profile_options import to_counts, to_delay, to_limit_s
 from linkbound.errors import Interrupted, LinkboundError, NothingToMeasure, UsageError
 from linkbound.evidence import Finding, Study
 from linkbound.links.types import Arm
@@ -27,9 +28,8 @@ from linkbound.profile.records import (
 )
 from linkbound.profile.shards import ShardCheck, shard_checks
 from linkbound.profile.summary import Row, rows
-from linkbound.profile.types import Delay, Device, Job
+from linkbound.profile.types import Device, Job
 from linkbound.splits.parse_split import parse_split
-from linkbound.units import parse_duration_s
 
 
 @click.command("profile", context_settings=HELP)
@@ -124,7 +124,8 @@ def command(
         return 0
     shape = read_shape(model, overrides)
     splits = [parse_split(text) for text in split_texts or ("one", "tp2")]
-    batches, where = _counts("--batch", batch), Device(device)
+    batches, where = to_counts("--batch", batch), Device(device)
+    limit_s, delay = to_limit_s(limit), to_delay(slow, splits, shards)
     if shards is None:
         jobs = plan_jobs(
             shape,
@@ -134,10 +135,10 @@ def command(
             where,
             steps=steps,
             micro_batches=micro_batches,
-            delay=_delay(slow),
+            delay=delay,
         )
     else:
-        grid = shard_points(batches, _counts("--shards", shards), (prompt,))
+        grid = shard_points(batches, to_counts("--shards", shards), (prompt,))
         jobs = plan_shards(shape, splits, grid, where, steps=steps)
     plan = interleave(jobs, repeats)
     if dry_run:
@@ -147,39 +148,12 @@ def command(
     if where is Device.CUDA:
         _require_gpus(max(1 if job.alone is not None else job.split.gpus for job in jobs))
     with _study(path) as study:
-        results, run_ids, machine = _measure(plan, parse_duration_s(limit), study)
+        results, run_ids, machine = _measure(plan, limit_s, study)
         found = _conclude(results, run_ids, shape.name, machine, study)
     click.echo(tables.render(*found, as_json))
     if len(results) < len(plan):
         raise Interrupted("Stopped.", hint="What was measured is kept and shown; run again.")
     return 4 if found.findings else 0
-
-
-def _counts(option: str, text: str) -> list[int]:
-    try:
-        found = [int(one) for one in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or not all(1 <= one <= 1_000_000 for one in found):
-        raise UsageError(
-            f"{option} '{text}' is not a list of counts.",
-            why="Each is a whole number from 1 to 1,000,000.",
-            hint="Write 1,8,32.",
-        )
-    return found
-
-
-def _delay(text: str | None) -> Delay | None:
-    if text is None:
-        return None
-    rank, colon, duration = text.partition(":")
-    if not colon or not rank.isascii() or not rank.isdigit():
-        raise UsageError(
-            f"--slow '{text}' names no rank and time.",
-            why="One rank waits that long before each of its collectives.",
-            hint="Write --slow 1:100us.",
-        )
-    return Delay(rank=int(rank), seconds=parse_duration_s(duration))
 
 
 def _require_gpus(wanted: int) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from linkbound.profile.launch import arm_environment
 from linkbound.profile.types import Job
+from linkbound.units import format_time
 
 
 def job_words(job: Job) -> str:
@@ -22,7 +23,15 @@ def planned(repeat: int, job: Job) -> dict[str, Any]:
         "processes": 1 if job.alone is not None else job.split.gpus,
         "points": [point.name for point in job.points],
         "environment": arm_environment(job),
+        "slow": _slowed(job),
     }
+
+
+def _slowed(job: Job) -> dict[str, Any] | None:
+    """The rank that waits before each collective, and for how long in seconds."""
+    if job.delay is None or job.arm is None:
+        return None
+    return {"rank": job.delay.rank, "delay_s": job.delay.seconds}
 
 
 def plan_lines(plan: Sequence[tuple[int, Job]]) -> Iterator[str]:
@@ -30,6 +39,12 @@ def plan_lines(plan: Sequence[tuple[int, Job]]) -> Iterator[str]:
     yield f"{len(plan)} children, one after another; nothing was run."
     for repeat, job in plan:
         child = planned(repeat, job)
-        yield f"{child['job']}, repeat {child['repeat']}, {child['processes']} processes"
+        slow = child["slow"]
+        slowed = (
+            f", rank {slow['rank']} waits {format_time(slow['delay_s'])} before each collective"
+            if slow
+            else ""
+        )
+        yield f"{child['job']}, repeat {child['repeat']}, {child['processes']} processes{slowed}"
         yield "  " + "; ".join(child["points"])
         yield "  " + " ".join(f"{name}={value}" for name, value in child["environment"].items())

@@ -19,12 +19,3 @@ def why_skipped(family: Family) -> str | None:
     if family is Family.TORCH and importlib.util.find_spec("torch") is None:
         return "torch is not installed: pip install 'linkbound[torch]'"
     return None
-
-
-def family_lines() -> list[str]:
-    """Each family of collectives with what it does, or why it would be skipped."""
-    width = max(map(len, Family))
-    return [
-        f"{family.ljust(width)}  {'skipped: ' + why if (why := why_skipped(family)) else about}"
-        for family, about in ABOUT.items()
-    ]

@@ -1,6 +1,7 @@
 """From a machine and what the user asked for to the jobs of a sweep, or why there are none (L1)."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 from linkbound.errors import NothingToMeasure, UsageError
@@ -17,7 +18,7 @@ from linkbound.links.live.plan import (
 )
 from linkbound.links.live.sampling import Rule
 from linkbound.links.live.state import State
-from linkbound.links.live.tasks import METHODS, Method
+from linkbound.links.live.tasks import Method
 from linkbound.links.types import Arm
 from linkbound.topology.identifiers import cpus_of_list
 from linkbound.topology.types import Gpu, Machine
@@ -26,12 +27,17 @@ from linkbound.values import Value
 
 LEAST_BYTES = 4
 MOST_BYTES = 16 * 1024**3
+DEFAULT_FACTOR = 4
 QUICK_RULE = Rule(least=3, quick_s=0.01, cap_s=0.2)
 """A matrix in seconds: three equal samples are enough where each takes milliseconds."""
 
 
 NOT_QUICK = (Method.DRIVER_PULL, Method.PAGEABLE)
 """Left out of a quick matrix unless named: no plan waits for them, and they take a second."""
+
+
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_GPU = re.compile(r"\w+")
 
 
 class Asked(Value, frozen=True, kw_only=True):
@@ -42,7 +48,15 @@ class Asked(Value, frozen=True, kw_only=True):
     methods: str | None = None
     begin: str | None = None
     end: str | None = None
-    factor: int = 4
+    factor: int | None = None
+
+
+def check(asked: Asked) -> None:
+    """Raises UsageError for what means nothing on any machine, before one is looked at."""
+    asked_sizes(asked)
+    to_methods(asked)
+    if asked.pairs is not None:
+        _pair_words(asked.pairs)
 
 
 def measurable(machine: Machine) -> tuple[Gpu, ...]:
@@ -90,27 +104,39 @@ def to_pairs(text: str | None, labels: Sequence[str]) -> tuple[tuple[str, str], 
     if text is None:
         return tuple((src, dst) for src in labels for dst in labels if src != dst)
     pairs: list[tuple[str, str]] = []
-    for word in text.split(","):
-        one_way = ">" in word
-        ends = [_label(end, labels, word) for end in word.split(">" if one_way else "-")]
-        if len(ends) != 2 or ends[0] == ends[1]:
-            raise UsageError(
-                f"--pairs '{word}' is no pair.",
-                why="A pair is two different GPUs.",
-                hint="Write 0-1 for both ways, 0>1 for one way; several with commas.",
-            )
-        pairs.append((ends[0], ends[1]))
+    for src, dst, one_way in _pair_words(text):
+        ends = _label(src, labels), _label(dst, labels)
+        pairs.append(ends)
         if not one_way:
             pairs.append((ends[1], ends[0]))
     return tuple(dict.fromkeys(pairs))
 
 
-def _label(text: str, labels: Sequence[str], word: str) -> str:
+def _pair_words(text: str) -> list[tuple[str, str, bool]]:
+    """Two different names, and whether one way is meant, of each word."""
+    found = []
+    for word in text.split(","):
+        one_way = ">" in word
+        ends = [_name(end) for end in word.split(">" if one_way else "-")]
+        if len(ends) != 2 or ends[0] == ends[1] or not all(map(_GPU.fullmatch, ends)):
+            raise UsageError(
+                f"--pairs '{word}' is no pair.",
+                why="A pair is two different GPUs.",
+                hint="Write 0-1 for both ways, 0>1 for one way; several with commas.",
+            )
+        found.append((ends[0], ends[1], one_way))
+    return found
+
+
+def _name(text: str) -> str:
     name = text.strip()
-    label = f"GPU{name}" if name.isdigit() else name
+    return f"GPU{int(name)}" if _NUMBER.fullmatch(name) else name
+
+
+def _label(label: str, labels: Sequence[str]) -> str:
     if label not in labels:
         raise UsageError(
-            f"--pairs '{word}' names '{name}'.",
+            f"--pairs names '{label}'.",
             why=f"GPUs here are {', '.join(labels)}.",
             hint="Use their numbers, as `linkbound topo` shows them.",
         )
@@ -133,18 +159,19 @@ def to_methods(asked: Asked) -> tuple[Method, ...]:
 
 
 def asked_sizes(asked: Asked) -> tuple[int, ...]:
-    """Sizes of -b, -e and -f; empty where neither end was given. Raises UsageError."""
-    if asked.begin is None and asked.end is None:
+    """Sizes of -b, -e and -f; empty where none was given. Raises UsageError."""
+    if asked.begin is None and asked.end is None and asked.factor is None:
         return ()
     begin = parse_size_bytes(asked.begin) if asked.begin is not None else LEAST_BYTES
     end = parse_size_bytes(asked.end) if asked.end is not None else 1024**3
-    if not LEAST_BYTES <= begin <= end <= MOST_BYTES or asked.factor < 2:
+    factor = DEFAULT_FACTOR if asked.factor is None else asked.factor
+    if not LEAST_BYTES <= begin <= end <= MOST_BYTES or factor < 2:
         raise UsageError(
-            f"Sizes from {begin:,} to {end:,} bytes by a factor of {asked.factor}.",
+            f"Sizes from {begin:,} to {end:,} bytes by a factor of {factor}.",
             why=f"They go up from {LEAST_BYTES} bytes to at most 16 GiB, by a factor of 2 or more.",
             hint="Write -b 4 -e 1G -f 4.",
         )
-    return size_range(begin, end, asked.factor)
+    return size_range(begin, end, factor)
 
 
 def numa_nodes(machine: Machine, usable: frozenset[int]) -> tuple[int | None, ...]:
@@ -209,15 +236,3 @@ def refuse_busy(gpus: Sequence[Gpu], state: State) -> None:
             why="Measurements beside other work say little about the link, and disturb that work.",
             hint="Wait or stop them, or measure all the same with --busy-ok: rows are flagged.",
         )
-
-
-def method_lines(machine: Machine | None) -> list[str]:
-    """Each method with what it does; with a machine, why it would be skipped."""
-    width = max(map(len, Method))
-    lines = []
-    for method, about in METHODS.items():
-        arm = "P2P on" if about.arm is Arm.P2P else "P2P off" if about.arm else "host link"
-        lines.append(f"{method.ljust(width)}  {arm.ljust(9)}  {about.text}")
-    if machine is not None and len(machine.gpus) < 2:
-        lines.append(f"All would be skipped: {len(machine.gpus)} GPUs are here, a pair is two.")
-    return lines
