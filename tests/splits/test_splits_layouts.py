@@ -11,7 +11,9 @@ from linkbound.splits.aligned import aligned
 from linkbound.splits.layouts import Layout, Unit, layout_of, layouts, without
 from linkbound.splits.modules import Module, modules_of
 from linkbound.splits.packings import Packings, Worth
+from linkbound.splits.place import place
 from linkbound.splits.tree import Tree
+from linkbound.splits.types import Split
 from linkbound.topology.types import Gpu, Machine, Pair, PairPath, PathKind
 
 NV, PHB, SYS = PathKind.NVLINK, PathKind.PHB, PathKind.SYS
@@ -221,3 +223,19 @@ def test_taken_gpus_are_not_free() -> None:
     (first, *_) = layouts(tree, Unit(2, 1), tree.free)
     left = without(tree.free, first)
     assert all(set(one.gpus).isdisjoint(first.gpus) for one in layouts(tree, Unit(1, 1), left))
+
+
+def test_pipelines_stay_inside_islands_and_groups_on_the_best_links() -> None:
+    """Pairs of NVLink on two sockets, numbered so that neither pairs nor sockets are neighbours."""
+    pair_of, socket_of = (0, 2, 1, 3, 0, 2, 1, 3), (0, 1, 0, 1, 0, 1, 0, 1)
+
+    def kind(one: int, other: int) -> PathKind:
+        if pair_of[one] == pair_of[other]:
+            return NV
+        return PHB if socket_of[one] == socket_of[other] else SYS
+
+    found = machine([[kind(one, other) for other in range(8)] for one in range(8)])
+    placed = place(Split(tp=2, pp=2, replicas=2), found)
+    assert placed.gpus == ("k0", "k4", "k2", "k6", "k1", "k5", "k3", "k7")
+    # The first four, each followed by the nearest that is left.
+    assert place(Split(pp=4), found).gpus == ("k0", "k2", "k1", "k3")

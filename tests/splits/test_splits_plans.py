@@ -64,8 +64,8 @@ def test_tensor_groups_sit_on_nvlink_pairs():
     assert place(Split(tp=2, replicas=2), BRIDGED).gpus == ("id-0", "id-2", "id-1", "id-3")
 
 
-def test_without_tensor_groups_the_order_of_the_machine_stays():
-    assert place(Split(pp=4), BRIDGED).gpus == ("id-0", "id-1", "id-2", "id-3")
+def test_a_pipeline_goes_to_the_nearest_gpu_that_is_left():
+    assert place(Split(pp=4), BRIDGED).gpus == ("id-0", "id-2", "id-1", "id-3")
 
 
 def test_more_links_are_better():

@@ -289,14 +289,18 @@ def test_commands_of_a_plan_open_and_close_what_its_arm_says(tmp_path: Path) -> 
         "tp2, p2p",
         "2 replicas",
     ]
-    split, copies = report.commands
-    for one in (split, copies):
-        assert "NCCL_NVLS_ENABLE=0" in one
-        assert "TORCH_SYMM_MEM_DISABLE_MULTICAST=1" in one
-        assert "CUDA_VISIBLE_DEVICES=0,1" in one
-    assert split.endswith("vllm serve MODEL --tensor-parallel-size 2")
+    split, one, other = report.commands
+    for each in (split, one, other):
+        assert "NCCL_NVLS_ENABLE=0" in each
+        assert "TORCH_SYMM_MEM_DISABLE_MULTICAST=1" in each
+    assert "CUDA_VISIBLE_DEVICES=0,1 " in split
+    assert "--tensor-parallel-size 2 " in split
     assert "NCCL_P2P_LEVEL=SYS" in split
-    assert copies.endswith("vllm serve MODEL --data-parallel-size 2")
+    # Two copies are two servers, each on its own GPU.
+    assert "CUDA_VISIBLE_DEVICES=0 " in one
+    assert "CUDA_VISIBLE_DEVICES=1 " in other
+    assert "--port 8000" in one
+    assert "--port 8001" in other
 
 
 def test_what_belongs_to_runs_tells_nothing_of_the_machine() -> None:

@@ -16,7 +16,7 @@ from linkbound.model.types import Load
 from linkbound.predict.plans import candidate_splits
 from linkbound.report.types import Report
 from linkbound.splits.types import Placement, Split
-from linkbound.study.commands import binding_words, partition
+from linkbound.study.commands import binding_words
 from linkbound.study.gather import gather
 from linkbound.study.reading import read_machine_record
 from linkbound.study.sources import read_recorded, read_sources
@@ -172,7 +172,8 @@ def test_commands_bind_to_what_is_near_and_state_layers_that_were_stated(studied
         report = gather(study, "h200-pair", "llama-3.1-8b", loads)
         held = read_machine_record(study, "h200-pair")
     (command,) = report.commands
-    assert f" {near} --tensor-parallel-size 2" in command
+    assert f" {near} " in command
+    assert "--tensor-parallel-size 2" in command
     assert "VLLM_PP_LAYER_PARTITION" not in command
     assert held.machine.gpus[0].cpu_affinity == "0-31"
 
@@ -191,8 +192,6 @@ def test_what_is_not_known_of_every_gpu_binds_nothing(
 ) -> None:
     placement = Placement(gpus=("a", "b"), cores=cores, numa_nodes=nodes)
     assert binding_words(placement) == binding
-    assert partition(Split(pp=2, stage_layers=(20, 12))) == {"VLLM_PP_LAYER_PARTITION": "20,12"}
-    assert partition(Split(pp=2)) == {}
 
 
 def test_studies_named_after_versions_have_a_page_each(capsys: Any) -> None:

@@ -26,6 +26,7 @@ VERBS = {
     "calibrate": ("linkbound.cli.calibrate", "Constants of an engine from a short run of it."),
     "simulate": ("linkbound.cli.simulate", "Simulate requests over time on splits and replicas."),
     "search": ("linkbound.cli.search", "The best split, GPUs, arm and batch limit of a machine."),
+    "run": ("linkbound.cli.run", "Run a command on the GPUs, cores and memory of a plan."),
     "verdict": ("linkbound.cli.verdict", "Keep, reject or undecided, from a study."),
     "report": ("linkbound.cli.report", "Render a study as text, JSON or one HTML page."),
     "export": ("linkbound.cli.export", "A study's figures as CSV, Prometheus text, and more."),

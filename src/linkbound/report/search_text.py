@@ -10,6 +10,7 @@ from linkbound.predict.types import Plan
 from linkbound.report.table import Row, render_table
 from linkbound.report.words import predicted, visible
 from linkbound.search import Choice, Found
+from linkbound.verdict.words import load_text
 
 SCHEMA, VERSION = "linkbound.search", 1
 MOST_ROWS = 20
@@ -28,11 +29,7 @@ def render_search(found: Iterable[Found], head: str, labels: Labels) -> str:
 
 
 def _lines(found: Found, labels: Labels) -> Iterator[str]:
-    load = found.load
-    yield (
-        f"{load.prompt_tokens:,} in, {load.output_tokens:,} out, {load.concurrency:,} at once; "
-        f"asked for {found.objective.value}"
-    )
+    yield f"{load_text(found.load)}; asked for {found.objective.value}"
     yield visible(found.reason)
     if found.best is not None:
         yield f"It runs on {gpu_words(found.best.plan, labels)}."

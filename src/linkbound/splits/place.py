@@ -1,6 +1,7 @@
 """Which GPUs hold which ranks: tensor-parallel groups on the best-linked ones (D4, first form)."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from linkbound.errors import UsageError
 from linkbound.splits.types import Placement, Split
@@ -33,7 +34,31 @@ def place(split: Split, machine: Machine, excluded: Collection[str] = ()) -> Pla
         free = [gpu for gpu in free if gpu not in group]
         groups.append(sorted(group, key=lambda gpu: order[gpu.key]))
     groups.sort(key=lambda group: order[group[0].key])
-    return placement_of([gpu for group in groups for gpu in group])
+    return placement_of([gpu for group in _chained(groups, split.pp, costs) for gpu in group])
+
+
+def _chained(
+    groups: Sequence[list[Gpu]], stages: int, costs: Mapping[tuple[str, str], Cost]
+) -> list[list[Gpu]]:
+    """Pipelines of `stages` groups: each starts at the first that is left, then takes the nearest.
+
+    Ranks send to the rank of their number, so that a group is as near as its worst such pair.
+    """
+    left, chained = list(groups), []
+    while left:
+        chained.append(left.pop(0))
+        for _ in range(stages - 1):
+            following = min(left, key=partial(_worst, costs, chained[-1]))
+            left.remove(following)
+            chained.append(following)
+    return chained
+
+
+def _worst(
+    costs: Mapping[tuple[str, str], Cost], senders: Sequence[Gpu], receivers: Sequence[Gpu]
+) -> Cost:
+    pairs = zip(senders, receivers, strict=True)
+    return max(costs.get((src.key, dst.key), _UNKNOWN) for src, dst in pairs)
 
 
 def placement_of(gpus: Sequence[Gpu]) -> Placement:

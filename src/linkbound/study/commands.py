@@ -1,42 +1,123 @@
-"""How to run a plan with vLLM: guards against multicast, the arm, and what is near it (D4)."""
+"""How to run a plan with an engine: the arm, the GPUs in order, what is near them (D4).
 
-from linkbound.links import Arm
-from linkbound.links.arms import nccl_environment
+Each replica is a server of its own, bound to the processors and memory near its GPUs; replicas that
+share experts are one server. The command is the one that `serve` measures, without what only
+measuring needs.
+"""
+
+import shlex
+from collections.abc import Iterable
+
+import msgspec
+
+from linkbound.errors import UsageError
+from linkbound.evidence.child import MULTICAST_GUARDS
+from linkbound.model.types import Load
 from linkbound.predict.types import Plan
+from linkbound.serve.engines import ENGINES
+from linkbound.serve.engines.types import ServerPlan
+from linkbound.serve.process import Launch
+from linkbound.splits.place import placement_of
 from linkbound.splits.types import Placement, Split
-from linkbound.topology.types import Machine
+from linkbound.topology.types import Gpu, Machine
+from linkbound.values import Value
+
+CONTEXT_MARGIN = 64
+"""A prompt's template and the engine's own tokens come on top of what is asked."""
+FIRST_PORT = 8000
+MODEL = "MODEL"
 
 
-def vllm_command(machine: Machine, plan: Plan) -> str:
-    """One line for a shell: what the arm opens and closes, where it runs, how it is split."""
-    arm = Arm.P2P if plan.arm is None else plan.arm
-    labels = [machine.gpu(key).label for key in plan.placement.gpus]
-    environment = {
-        **nccl_environment(arm),
-        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-        **partition(plan.split),
-        # Labels count as nvidia-smi does; CUDA alone would put the fastest GPU first.
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(label.removeprefix("GPU") for label in labels),
-    }
-    split = plan.split
-    flags = {
-        f"--tensor-parallel-size {split.tp}": split.tp > 1,
-        f"--pipeline-parallel-size {split.pp}": split.pp > 1,
-        f"--data-parallel-size {split.replicas}": split.replicas > 1,
-        "--enable-expert-parallel": split.ep > 1,
-        "--disable-custom-all-reduce": arm is not Arm.P2P,
-    }
-    words = [f"{name}={value}" for name, value in environment.items()]
-    asked = [one for one, wanted in flags.items() if wanted]
-    return " ".join([*words, *binding_words(plan.placement), "vllm serve MODEL", *asked])
+class Server(Value, frozen=True, kw_only=True):
+    """One server of a plan: its GPUs in rank order, what is near them, and what starts it."""
+
+    placement: Placement
+    launch: Launch
 
 
-def partition(split: Split) -> dict[str, str]:
-    """vLLM's own division of layers is left alone unless stages were stated."""
-    if split.stage_layers is None:
-        return {}
-    return {"VLLM_PP_LAYER_PARTITION": ",".join(map(str, split.stage_layers))}
+def servers(
+    machine: Machine, plan: Plan, engine: str, load: Load, *, limit: int, model: str = MODEL
+) -> tuple[Server, ...]:
+    """What starts the plan's servers, `limit` sequences at once in each.
+
+    Raises UsageError where the engine cannot run the split, or has no such arm.
+    """
+    known = ENGINES.get(engine)
+    if known is None or known.launch is None:
+        starting = ", ".join(name for name, one in ENGINES.items() if one.launch is not None)
+        raise UsageError(
+            f"No command is known for '{engine}'.",
+            why="Each engine has flags of its own.",
+            hint=f"Take one of {starting}.",
+        )
+    found = []
+    for number, gpus in enumerate(_groups(machine, plan)):
+        asked = ServerPlan(
+            model=model,
+            split=_of_one(plan.split),
+            arm=plan.arm,
+            devices=tuple(_ordinal(gpu, machine) for gpu in gpus),
+            port=FIRST_PORT + number,
+            folder=".",
+            context_tokens=load.prompt_tokens + load.output_tokens + CONTEXT_MARGIN,
+            sequences=limit,
+            extra=_sharing(plan.split, engine),
+            measured=False,
+        )
+        launch = known.launch(asked)
+        environment = {**launch.environment, **MULTICAST_GUARDS}
+        launch = msgspec.structs.replace(launch, environment=environment)
+        found.append(Server(placement=placement_of(gpus), launch=launch))
+    return tuple(found)
+
+
+def command_lines(
+    machine: Machine, plan: Plan, engine: str, load: Load, *, limit: int, model: str = MODEL
+) -> tuple[str, ...]:
+    """A line for a shell for each server; first what writes the files that it reads."""
+    return tuple(
+        line
+        for one in servers(machine, plan, engine, load, limit=limit, model=model)
+        for line in _lines(one)
+    )
+
+
+def _groups(machine: Machine, plan: Plan) -> Iterable[list[Gpu]]:
+    split, gpus = plan.split, [machine.gpu(key) for key in plan.placement.gpus]
+    size = split.gpus if split.ep > split.tp else split.tp * split.pp
+    return (gpus[at : at + size] for at in range(0, len(gpus), size))
+
+
+def _of_one(split: Split) -> Split:
+    return split if split.ep > split.tp else msgspec.structs.replace(split, replicas=1)
+
+
+def _sharing(split: Split, engine: str) -> tuple[str, ...]:
+    """Flags for replicas that share experts. Raises UsageError where no adapter has them."""
+    if split.ep <= split.tp:
+        return ()
+    if engine != "vllm":
+        raise UsageError(
+            f"How {engine} shares experts between replicas is not known here.",
+            why="The replicas would be another plan than the one found.",
+            hint="Take --engine vllm, or a split whose experts stay inside a copy.",
+        )
+    return ("--data-parallel-size", str(split.replicas))
+
+
+def _ordinal(gpu: Gpu, machine: Machine) -> int:
+    """The number in the label: as nvidia-smi counts; without one, the place in the list."""
+    number = gpu.label.removeprefix("GPU")
+    return int(number) if number.isdecimal() else machine.gpus.index(gpu)
+
+
+def _lines(server: Server) -> Iterable[str]:
+    launch = server.launch
+    for path, text in launch.files.items():
+        escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+        yield f"printf %b {shlex.quote(escaped)} > {shlex.quote(path)}"
+    words = [f"{name}={shlex.quote(value)}" for name, value in launch.environment.items()]
+    yield " ".join([*words, *binding_words(server.placement), shlex.join(launch.argv)])
 
 
 def binding_words(placement: Placement) -> list[str]:

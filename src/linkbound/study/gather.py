@@ -34,7 +34,7 @@ from linkbound.report.types import (
 )
 from linkbound.serve import VLLM
 from linkbound.splits.types import Crossing, Split
-from linkbound.study.commands import vllm_command
+from linkbound.study.commands import command_lines
 from linkbound.study.faults import read_findings
 from linkbound.study.latest import latest, latest_forecasts
 from linkbound.study.markers import Stage
@@ -253,8 +253,15 @@ def _left_out(study: Study, held: MachineRead) -> list[str]:
 
 def _commands(held: MachineRead, shown: tuple[LoadShown, ...]) -> tuple[str, ...]:
     """How to run the plan of each verdict with vLLM, guards against multicast included."""
-    plans = [one.verdict.plan for one in shown if one.verdict.plan is not None]
-    return tuple(dict.fromkeys(vllm_command(held.machine, plan) for plan in plans))
+    lines = (
+        line
+        for one in shown
+        if one.verdict.plan is not None
+        for line in command_lines(
+            held.machine, one.verdict.plan, VLLM.engine, one.load, limit=VLLM.max_sequences
+        )
+    )
+    return tuple(dict.fromkeys(lines))
 
 
 def _evidence(record: Record) -> Evidence:

@@ -1,6 +1,7 @@
 """A search over the machine of a study, unlike GPUs included, kept as a record (D1, D4)."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,7 +12,9 @@ from linkbound.model.types import Load
 from linkbound.predict.calibration import Calibration
 from linkbound.predict.defaults import carried, device_facts
 from linkbound.predict.steptime import Engine
+from linkbound.predict.types import Plan
 from linkbound.search import Found, Objective, Search, answer
+from linkbound.search.contrast import control, worst
 from linkbound.serve import VLLM
 from linkbound.serve.load_types import Slo
 from linkbound.splits.modules import modules_of
@@ -29,6 +32,13 @@ from linkbound.study.reading import (
 from linkbound.topology.types import Gpu
 
 
+class Searched(NamedTuple):
+    """An answer, and the search that it is from."""
+
+    found: Found
+    search: Search
+
+
 def search_machine(
     study: Study,
     machine: str,
@@ -36,7 +46,7 @@ def search_machine(
     loads: Iterable[Load],
     objective: Objective,
     slo: Slo | None = None,
-) -> tuple[Found, ...]:
+) -> tuple[Searched, ...]:
     """The best plans of a machine for a model, an answer a load; each is kept.
 
     The study holds the machine, its links, its constants and the model. Raises InputError where of
@@ -59,7 +69,7 @@ def search_machine(
         curves = (record for choice in one.front for record in choice.forecast.curve_ids)
         parents = (held.record_id, model_record.id, *known.record_ids, *curves)
         study.append(_record(held, model, one, tuple(dict.fromkeys(parents))))
-        found.append(one)
+        found.append(Searched(one, search))
     return tuple(found)
 
 
@@ -110,3 +120,14 @@ def _record(held: MachineRead, model: str, found: Found, parents: tuple[str, ...
         machine=held.fingerprint.id,
         parents=parents,
     )
+
+
+def contrasts(searched: Searched) -> Mapping[str, Plan]:
+    """The best plan, the same in the machine's order, and the worst placement of it, by role."""
+    best, search = searched.found.best, searched.search
+    option = search.best(searched.found.objective)
+    if best is None or option is None:
+        return {}
+    found = {"best": best.plan, "control": control(best.plan, search.costs.machine)}
+    bad = worst(search, option, best.plan)
+    return found if bad is None else {**found, "worst": bad}

@@ -69,7 +69,7 @@ def launch(plan: ServerPlan) -> Launch:
             *("--host", "127.0.0.1", "--port", str(plan.port)),
             *("-c", str(plan.context_tokens * plan.sequences), "-np", str(plan.sequences)),
             *("-b", str(BATCH_TOKENS), "-ub", str(MICRO_BATCH_TOKENS)),
-            *("--metrics", "--slots", "-v"),
+            *(("--metrics", "--slots", "-v") if plan.measured else ()),
             *_split_flags(plan),
             *plan.extra,
         ),

@@ -54,7 +54,7 @@ def launch(plan: ServerPlan) -> Launch:
             *("--context-length", str(plan.context_tokens)),
             *("--max-running-requests", str(plan.sequences)),
             *("--chunked-prefill-size", str(CHUNK_TOKENS)),
-            *("--disable-radix-cache", "--enable-metrics"),
+            *(("--disable-radix-cache", "--enable-metrics") if plan.measured else ()),
             *dummy,
             *switch.flags,
             *plan.extra,

@@ -37,8 +37,10 @@ def arm_environment(plan: ServerPlan, switch: ArmSwitch) -> dict[str, str]:
     nccl = {} if plan.arm is None else nccl_environment(plan.arm)
     if plan.allow_multicast:
         nccl.pop("NCCL_NVLS_ENABLE", None)
-    log = {**NCCL_SPEAKS, "NCCL_DEBUG_FILE": f"{plan.folder}/nccl.%h.%p.log"}
-    return {**nccl, **switch.environment, **devices(plan), **({} if plan.arm is None else log)}
+    found = {**nccl, **switch.environment, **devices(plan)}
+    if plan.arm is None or not plan.measured:
+        return found
+    return {**found, **NCCL_SPEAKS, "NCCL_DEBUG_FILE": f"{plan.folder}/nccl.%h.%p.log"}
 
 
 def devices(plan: ServerPlan) -> dict[str, str]:

@@ -51,8 +51,7 @@ def _configuration(plan: ServerPlan) -> str:
     strategy = "AUTO" if plan.arm is None else _STRATEGY[plan.arm]
     lines = [
         f"allreduce_strategy: {strategy}",
-        "kv_cache_config:",
-        "  enable_block_reuse: false",
+        *(["kv_cache_config:", "  enable_block_reuse: false"] if plan.measured else []),
         *(["load_format: dummy"] if plan.dummy_weights else []),
     ]
     return "\n".join(lines) + "\n"

@@ -31,6 +31,8 @@ class ServerPlan(Value, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()
     """Flags of the user, last on the command line."""
     allow_multicast: bool = False
+    measured: bool = True
+    """Whether it is there to be measured: with a log of NCCL, without a prefix cache."""
     shard_of: Split | None = None
     """Run the shard that one rank of this split holds, on one GPU (a twin)."""
     cache_bytes: int | None = None

@@ -63,7 +63,7 @@ def launch(plan: ServerPlan) -> Launch:
             *("--max-model-len", str(plan.context_tokens)),
             *("--max-num-seqs", str(plan.sequences)),
             *("--max-num-batched-tokens", str(MAX_BATCHED_TOKENS)),
-            "--no-enable-prefix-caching",
+            *(("--no-enable-prefix-caching",) if plan.measured else ()),
             *dummy,
             *switch.flags,
             *plan.extra,
