@@ -77,6 +77,6 @@ class TimeLimit(LinkboundError):
 
 
 class Interrupted(LinkboundError):
-    """The user stopped the program; what was measured is kept."""
+    """The user stopped the program; the hint says what is kept."""
 
     exit_code = 130

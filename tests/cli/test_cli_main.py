@@ -248,10 +248,56 @@ def test_a_page_that_cannot_be_written(
     assert "no/page.html cannot be written" in capsys.readouterr().err
 
 
-def test_an_interrupt_is_said(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+def _interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
-    monkeypatch.setattr(stages, "read_model", interrupt)
+
+def test_an_interrupt_before_any_record_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(stages, "read_model", _interrupt)
     assert run(["study", "llama-3.1-8b", "--machine", "h200-pair"]) == 130
-    assert "linkbound: Stopped. What was measured is kept; run again." in capsys.readouterr().err
+    assert "linkbound: Stopped. Nothing was recorded.\n" in capsys.readouterr().err
+
+
+def test_an_interrupted_study_names_what_it_keeps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stages, "predict_all", _interrupt)
+    words = ["llama-3.1-8b", "--machine", "h200-pair"]
+    assert run(["study", *words, "-C", "a.linkbound"]) == 130
+    kept = "linkbound: Stopped. a.linkbound keeps what was measured; run again.\n"
+    assert kept in capsys.readouterr().err
+    assert run(["show", "-C", "a.linkbound"]) == 0
+
+
+def test_an_interrupt_without_a_study_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stages, "append_calibration", _interrupt)
+    words = ["llama-3.1-8b", "--machine", "h200-pair"]
+    for verb in ("search", "predict"):
+        assert run([verb, *words]) == 130
+        said = "Stopped. Nothing is kept: no study was named with -C."
+        assert said in capsys.readouterr().err
+        assert list(tmp_path.iterdir()) == []
+        assert run([verb, *words, "-C", f"{verb}.linkbound"]) == 130
+        assert f"{verb}.linkbound keeps what was measured" in capsys.readouterr().err
+        (tmp_path / f"{verb}.linkbound").unlink()
+
+
+def test_an_interrupt_while_modules_are_read_is_no_traceback() -> None:
+    code = (
+        "import sys\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Stop())\n"
+        "from linkbound.cli.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "linkbound: Stopped. Nothing was recorded.\n"

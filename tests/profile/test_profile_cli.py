@@ -104,6 +104,7 @@ def test_an_interrupt_shows_what_was_measured(model: str, monkeypatch: pytest.Mo
         profile.command, [model, "--split", "one", "--split", "tp2", "--device", "cpu"]
     )
     assert isinstance(ran.exception, Interrupted)
+    assert "shown and not kept: no study was named with -C." in str(ran.exception)
     assert "decode 4 after 16  4.00 ms" in ran.stdout
 
 

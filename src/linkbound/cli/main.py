@@ -68,13 +68,13 @@ def run(arguments: list[str] | None = None, **options: Any) -> int:
     try:
         outcome = linkbound.main(arguments, prog_name="linkbound", standalone_mode=False, **options)
         return outcome if isinstance(outcome, int) else 0
-    except click.exceptions.Abort:
-        return _report(Interrupted("Stopped.", hint="What was measured is kept; run again."))
+    except click.exceptions.Abort as error:
+        return _stopped(error.__cause__)
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except KeyboardInterrupt:
-        return _report(Interrupted("Stopped.", hint="What was measured is kept; run again."))
+    except KeyboardInterrupt as error:
+        return _stopped(error)
     except LinkboundError as error:
         return _report(error)
     except BrokenPipeError:
@@ -91,6 +91,12 @@ def run(arguments: list[str] | None = None, **options: Any) -> int:
         )
 
 
+def _stopped(error: BaseException | None) -> int:
+    """Studies that were open have noted what they keep."""
+    kept = getattr(error, "__notes__", ())
+    return _report(Interrupted("Stopped.", hint=" ".join(kept) or "Nothing was recorded."))
+
+
 def _report(error: LinkboundError) -> int:
     click.echo(f"linkbound: {error}", err=True)
     return error.exit_code
@@ -101,8 +107,8 @@ def main() -> None:
     try:
         code = run()
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        code = _report(Interrupted("Stopped.", hint="What was measured is kept; run again."))
+    except KeyboardInterrupt as error:
+        code = _stopped(error)
     except (BrokenPipeError, SystemExit):
         # Outside its standalone mode click exits by itself only for a broken pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -152,8 +152,14 @@ def command(
         found = _conclude(results, run_ids, shape.name, machine, study)
     click.echo(tables.render(*found, as_json))
     if len(results) < len(plan):
-        raise Interrupted("Stopped.", hint="What was measured is kept and shown; run again.")
+        raise Interrupted("Stopped.", hint=_kept_words(path))
     return 4 if found.findings else 0
+
+
+def _kept_words(path: Path | None) -> str:
+    if path is None:
+        return "What was measured is shown and not kept: no study was named with -C."
+    return f"What was measured is shown, and kept in {path}; run again."
 
 
 def _require_gpus(wanted: int) -> None:

@@ -18,7 +18,7 @@ from linkbound.cli.serve_plan import plan_run, read_file
 from linkbound.cli.serve_reduce import serve_reduce
 from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines, traffic_lines
 from linkbound.cli.studies import SHOWN_DIGITS, SUFFIX, echo_json, printable
-from linkbound.errors import LinkboundError, UsageError
+from linkbound.errors import Interrupted, LinkboundError, UsageError
 
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
@@ -208,7 +208,7 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
         click.echo("\n".join(traffic_lines(traffic)), nl=bool(traffic))
         click.echo(f"record {record_id[:SHOWN_DIGITS]}")
     if interrupted:
-        raise KeyboardInterrupt
+        raise Interrupted("Stopped.", hint=f"{path} keeps what was measured; run again.")
     _wrote(path, any(row.figures for row in rows), "serve.load")
 
 

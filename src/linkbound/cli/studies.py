@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from linkbound.errors import UsageError
+from linkbound.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
@@ -49,7 +49,7 @@ def locate_study(path: Path | None) -> Path:
 
 @contextmanager
 def open_study(path: Path | None) -> "Iterator[Study]":
-    """The named study, or one that is gone afterwards."""
+    """The named study, or one that is gone afterwards. Raises Interrupted where it was lost."""
     from linkbound.evidence.study import Study
 
     if path is not None:
@@ -60,7 +60,12 @@ def open_study(path: Path | None) -> "Iterator[Study]":
         tempfile.TemporaryDirectory() as folder,
         Study.create(Path(folder) / f"gone{SUFFIX}") as study,
     ):
-        yield study
+        try:
+            yield study
+        except KeyboardInterrupt:
+            raise Interrupted(
+                "Stopped.", hint="Nothing is kept: no study was named with -C."
+            ) from None
 
 
 def subject_words(subject: Mapping[str, Any]) -> str:

@@ -37,11 +37,15 @@ _Row = tuple[int, str, str]
 
 
 class Study:
-    """An open study. Use it in a `with` block, from one thread."""
+    """An open study. Use it in a `with` block, from one thread.
+
+    An interrupt that leaves the block carries a note that records were kept, where some were.
+    """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
+        self._appended = False
 
     @classmethod
     def create(cls, path: Path | str, *, wait_s: float = BUSY_WAIT_S) -> Self:
@@ -75,6 +79,8 @@ class Study:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, KeyboardInterrupt) and self._appended:
+            error.add_note(f"{self.path} keeps what was measured; run again.")
         self.close()
 
     def close(self) -> None:
@@ -98,6 +104,7 @@ class Study:
                 self._require_named(record, stored.id)
                 seq, chain = seq + 1, chained(chain, stored.id)
                 self._insert(seq, stored, chain)
+        self._appended = self._appended or bool(ids)
         return ids
 
     def add_blob(self, data: bytes) -> str:
