@@ -8,6 +8,7 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -301,3 +302,27 @@ def test_an_interrupt_while_modules_are_read_is_no_traceback() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr == "linkbound: Stopped. Nothing was recorded.\n"
+
+
+def test_several_studies_are_named_as_the_verb_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.linkbound", "b.linkbound"):
+        Path(name).write_bytes(b"")
+    assert run(["check"]) == 2
+    assert "Name it: linkbound check FILE.linkbound, or" in capsys.readouterr().err
+    assert run(["verdict"]) == 2
+    assert "Name it: -C FILE.linkbound, or" in capsys.readouterr().err
+
+
+def test_a_study_of_a_machine_without_memory_names_what_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    matrix = files("linkbound") / "recorded" / "5060ti-pair" / "topo-m.txt"
+    Path("topo-m.txt").write_text(matrix.read_text(), encoding="utf-8")
+    assert run(["study", "llama-3.1-8b", "--machine", "topo-m.txt", "-q"]) == 2
+    said = capsys.readouterr().err
+    assert "Put a file that does (nvidia-smi -q) beside it, in one folder." in said
+    assert "`linkbound fit` also takes it stated: --gpus 2x24GiB." in said

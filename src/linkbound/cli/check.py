@@ -17,7 +17,7 @@ from linkbound.evidence.types import Finding
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(study_path: Path | None, as_json: bool) -> None:
     """Verify a study: ids, chain, parents, samples and blobs."""
-    path = locate_study(study_path)
+    path = locate_study(study_path, "linkbound check ")
     with Study.open(path) as study:
         findings = study.verify()
         records, blobs = (None, None) if findings else study.counts()

@@ -32,8 +32,11 @@ def study_option(command: _Command) -> _Command:
     return option(command)
 
 
-def locate_study(path: Path | None) -> Path:
-    """The study that was named, else the only one in this folder. Raises UsageError."""
+def locate_study(path: Path | None, named_by: str = "-C ") -> Path:
+    """The study that was named, else the only one in this folder. Raises UsageError.
+
+    `named_by` is what the verb writes before a study's name.
+    """
     if path is not None:
         return existing(path)
     found = sorted(Path().glob(f"*{SUFFIX}"))
@@ -43,7 +46,7 @@ def locate_study(path: Path | None) -> Path:
     raise UsageError(
         f"This folder has {len(found)} studies ({names})." if found else "No study is here.",
         why="This verb reads one.",
-        hint=f"Name it with -C FILE{SUFFIX}, or make one with `linkbound study MODEL`.",
+        hint=f"Name it: {named_by}FILE{SUFFIX}, or make one with `linkbound study MODEL`.",
     )
 
 
