@@ -290,6 +290,7 @@ def test_a_file_that_may_not_be_written(mode: int, message: str) -> None:
         path.chmod(mode)
         with not_root(), pytest.raises(StudyError, match=message), Study.open(path) as study:
             study.append(record())
+        assert os.listdir(folder) == [path.name]
 
 
 def test_a_folder_that_may_not_be_written() -> None:
@@ -298,7 +299,11 @@ def test_a_folder_that_may_not_be_written() -> None:
         with Study.create(path) as study:
             study.append(record())
         os.chmod(folder, 0o555)
-        with not_root(), pytest.raises(StudyError, match=r"is read-only|cannot be opened"):
-            Study.open(path)
+        with not_root(), Study.open(path) as study:
+            assert study.get(record().id) == record()
+            assert study.verify() == []
+            with pytest.raises(StudyError, match="is read-only"):
+                study.append(record(1))
+        assert os.listdir(folder) == [path.name]
         with not_root(), pytest.raises(StudyError, match="cannot be created"):
             Study.create(Path(folder) / "two.linkbound")

@@ -176,10 +176,13 @@ def _sync_folder(folder: Path) -> None:
 
 
 def connect(path: Path, wait_s: float) -> sqlite3.Connection:
-    """Open an existing study, waiting up to `wait_s` for a lock. Raises StudyError."""
+    """Open an existing study, waiting up to `wait_s` for a lock. Raises StudyError.
+
+    One that this user cannot write is opened to be read; the first append then says so.
+    """
     _check_header(path)
     with sqlite_errors(path):
-        address = f"{path.resolve().as_uri()}?mode=rw"
+        address = f"{path.resolve().as_uri()}?{_mode(path.resolve())}"
         connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=wait_s)
         # Bytes that are not UTF-8 were put there by an edit: their record's id will not match.
         connection.text_factory = lambda data: data.decode(errors="replace")
@@ -193,6 +196,19 @@ def connect(path: Path, wait_s: float) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def _mode(path: Path) -> str:
+    """How SQLite is to open the file at this resolved path.
+
+    A reader of a WAL file makes -shm and -wal beside it: that fails in a folder that cannot be
+    written, and beside a file that cannot be written both stay. An immutable file needs neither
+    (sqlite.org/wal.html, "Read-Only Databases"); it leaves out what a log beside it still holds.
+    """
+    if all(os.access(one, os.W_OK, effective_ids=True) for one in (path, path.parent)):
+        return "mode=rw"
+    log = path.with_name(f"{path.name}-wal")
+    return "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
 
 
 def _check_header(path: Path) -> None:
