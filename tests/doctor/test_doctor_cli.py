@@ -1,15 +1,17 @@
 """`linkbound doctor`: text, JSON, exit codes, and this host behind fakes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from linkbound.cli import input_files
 from linkbound.cli.doctor import command, named
 from linkbound.doctor import Environment, vocabulary
 from linkbound.doctor import probe as doctor_probe
-from linkbound.errors import InputError, NothingToMeasure
+from linkbound.errors import InputError, NothingToMeasure, UsageError
 from linkbound.topology import probe as topology_probe
 from linkbound.topology.types import Gpu, Machine
 
@@ -62,6 +64,39 @@ def test_unreadable_inputs(tmp_path: Path) -> None:
     missing = run(str(tmp_path / "none.txt"))
     assert isinstance(missing.exception, InputError)
     assert "none.txt: cannot be read (No such file or directory)" in str(missing.exception)
+
+
+def test_a_folder_inside_a_folder_is_said_to_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "topo-m.txt").write_bytes(TOPO.read_bytes())
+    left_out = f"Not read: {tmp_path}/: folders in it are left out (logs); name them too."
+    assert left_out in run(str(tmp_path)).output
+    empty = run(str(tmp_path / "logs"))
+    assert "no file is in it" in str(empty.exception)
+
+
+def test_stdin_is_an_input(tmp_path: Path) -> None:
+    words = ["-", "-C", str(tmp_path / "a.linkbound")]
+    piped = CliRunner().invoke(command, ["-"], input=TOPO.read_bytes())
+    assert "Read: stdin (topology)" in piped.output
+    kept = CliRunner().invoke(command, words, input=TOPO.read_bytes())
+    assert isinstance(kept.exception, UsageError)
+
+
+def test_pipes_are_read_and_one_without_a_writer_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_files, "PIPE_WAIT_S", 0.05)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    silent = run(str(fifo))
+    assert isinstance(silent.exception, InputError)
+    assert "nothing was written into this pipe" in str(silent.exception)
+    reader, writer = os.pipe()
+    os.write(writer, TOPO.read_bytes())
+    os.close(writer)
+    assert f"Read: /dev/fd/{reader} (topology)" in run(f"/dev/fd/{reader}").output
+    os.close(reader)
 
 
 def test_nothing_found_is_no_all_clear(tmp_path: Path) -> None:

@@ -115,6 +115,20 @@ def test_show_lists_every_record() -> None:
     assert "failed: no answer" in lines[6]
 
 
+def test_a_long_reason_does_not_push_the_subjects_away(tmp_path: Path) -> None:
+    path = tmp_path / "long.linkbound"
+    words = "the driver said no in very many words " * 4
+    with Study.create(path) as opened:
+        failed = Failed(reason=Reason(code="no", text=words))
+        record_id = opened.append(
+            Record(kind="links.curve", subject={"arm": "p2p"}, outcome=failed, method="m")
+        )
+    lines = output(show.command, "-C", str(path)).splitlines()
+    assert lines[1].endswith("...  arm=p2p")
+    assert len(lines[1]) < 100
+    assert words.strip() in output(show.command, "-C", str(path), record_id[:12])
+
+
 def test_show_a_kind_or_a_layer(study: Path) -> None:
     assert len(output(show.command, "-C", study, "links.copy").splitlines()) == 3
     assert len(output(show.command, "links").splitlines()) == 4

@@ -85,6 +85,18 @@ def test_conditions_and_numbers_that_differ(tmp_path: Path) -> None:
     assert found.not_compared == ()
 
 
+def test_ids_of_records_are_no_values(tmp_path: Path) -> None:
+    runs = [curve(Measured(values={"t": at}), arm) for at, arm in ((1, "on"), (2, "on"))]
+    rests = [curve(Measured(values={"ids": [one.id], "n": 1}), "both") for one in runs]
+    found = compared(
+        tmp_path, [machine(PAIR), runs[0], rests[0]], [machine(PAIR), *runs[1:], rests[1]]
+    )
+    assert [[each.name for each in one.differences] for one in found.records] == [["t"], []]
+    other = [curve(Measured(values={"sha256": digit * 64}), "file") for digit in "ab"]
+    kept = compared(tmp_path, [other[0]], [other[1]])
+    assert [each.name for each in kept.records[-1].differences] == ["sha256"]
+
+
 def test_unlike_machines_are_refused_by_key(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="links: NV18 against PHB") as caught:
         compared(tmp_path, [machine(PAIR)], [machine(PAIR | {"links": "PHB"}, driver="1")])

@@ -162,7 +162,7 @@ def test_runs_that_the_study_measured_itself(folder: Path, tmp_path: Path, capsy
     words = ["calibrate", "--machine", str(folder / "pair"), "-C", str(study)]
     assert run(words) == 2
     assert "There is no run of vllm on one GPU of pair." in capsys.readouterr().err
-    with Study.open(study) as held:
+    with Study.create(study) as held:
         ids = held.append_many([measured("pair", repeat) for repeat in (0, 1)])
         held.append(measured("pair", 2, twin=True, label="llama-3.1-8b-shard-of-tp2"))
         held.append(measured("elsewhere", 0))
@@ -243,7 +243,13 @@ def test_runs_that_the_gpu_cannot_have_made_are_refused_and_not_kept(
     machine: str, factor: float, folder: Path, tmp_path: Path, capsys: Any
 ) -> None:
     runs, study = scaled(folder, tmp_path / "runs", factor), tmp_path / "s.linkbound"
-    assert run(["calibrate", str(runs), "--machine", machine, "-C", str(study)]) == 2
+    words = ["calibrate", str(runs), "--machine", machine, "-C", str(study)]
+    assert run(words) == 2
+    assert not study.exists()
+    with Study.create(study):
+        pass
+    capsys.readouterr()
+    assert run(words) == 2
     err = capsys.readouterr().err
     assert "These runs make stream_bytes_per_s " in err
     assert "reaches 4,800." in err if machine == "h200-pair" else "reaches 448." in err
@@ -280,8 +286,11 @@ def test_what_one_gpu_cannot_tell_is_a_prior_again(
     assert not after["seen"]["splits"]
 
 
-def test_a_runs_file_that_is_not_there(capsys: Any) -> None:
+def test_a_runs_file_that_is_not_there(capsys: Any, tmp_path: Path) -> None:
     assert run(["calibrate", "nosuch", "--machine", "h200-pair"]) == 2
+    new = tmp_path / "new.linkbound"
+    assert run(["calibrate", "nosuch", "--machine", "h200-pair", "-C", str(new)]) == 2
+    assert not new.exists()
     err = capsys.readouterr().err
     assert "Constants are calibrated from its runs." in err
     assert "scored" not in err

@@ -1,5 +1,6 @@
 """`linkbound topo`: files in, tree and matrix, JSON or picture out, one error for a bad file."""
 
+import io
 import json
 from pathlib import Path
 
@@ -19,6 +20,19 @@ def test_matrix_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert "GPU0  X     NV18  0-31          0\n" in out
     assert err == ""
+
+
+def test_only_a_recorded_machine_is_said_to_be_another(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["topo", str(CUBE)]) == 0
+    assert capsys.readouterr().out.startswith("Machine: ")
+    assert run(["topo", "--machine", "h200-pair"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Not this host: the recorded machine h200-pair\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CUBE.read_bytes())))
+    assert run(["topo", "-"]) == 0
+    assert "From: stdin\n" in capsys.readouterr().out
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import click
 
 from linkbound.cli.options import HELP, machine_option, read_machine_sources
 from linkbound.cli.studies import open_study
+from linkbound.errors import LinkboundError
 
 
 @click.command("calibrate", context_settings=HELP)
@@ -46,8 +47,15 @@ def command(
     from linkbound.study.choosing import calibrate_with
 
     sources = read_machine_sources(machine)
-    with open_study(path) as study:
-        found = calibrate_with(study, sources, engine, runs, tags)
+    made = path is not None and not path.exists()
+    try:
+        with open_study(path) as study:
+            found = calibrate_with(study, sources, engine, runs, tags)
+    except LinkboundError:
+        if path is not None and made:
+            # It would hold the machine, and no constants of these runs.
+            path.unlink(missing_ok=True)
+        raise
     name = f"the recorded machine {found.machine}" if found.recorded else "this host"
     shown = (found.runs, found.used, found.before, found.after)
     if as_json:

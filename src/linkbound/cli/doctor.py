@@ -7,9 +7,13 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import structs
 
+from linkbound.cli.input_files import input_name, read_input, refuse_streams
 from linkbound.cli.options import HELP, keep_option
 from linkbound.doctor import Diagnosis, Symptom, diagnose, diagnose_live
+from linkbound.doctor.types import UnreadInput
+from linkbound.doctor.vocabulary import listed
 from linkbound.errors import InputError, NothingToMeasure
 from linkbound.evidence.types import Finding, Level, Severity
 
@@ -38,14 +42,17 @@ def command(files: tuple[Path, ...], symptom: str | None, as_json: bool, path: P
 
     FILEs are logs and outputs that people post: nvidia-smi, lspci, dmesg, NCCL logs, nccl-tests,
     nvbandwidth, p2pBandwidthLatencyTest, kernel command lines and more; a folder stands for the
-    files in it. Without FILE this host is looked at, without measuring.
+    files in it, - for what comes on stdin. Without FILE this host is looked at, without measuring.
     """
     noticed = None if symptom is None else Symptom(symptom)
     if not files:
         _this_host(noticed, as_json, path)
         return
-    inputs = [(name, read_file(file)) for name, file in named(files)]
+    if path is not None:
+        refuse_streams(files)
+    inputs = [(name, read_input(file, _LARGEST_BYTES)) for name, file in named(files)]
     diagnosis = diagnose(inputs, noticed)
+    diagnosis = structs.replace(diagnosis, unread=(*diagnosis.unread, *_skipped(files)))
     if not diagnosis.read:
         raise InputError(
             " ".join(unread.reason for unread in diagnosis.unread),
@@ -94,27 +101,39 @@ def _this_host(symptom: Symptom | None, as_json: bool, path: Path | None) -> Non
 def named(paths: tuple[Path, ...]) -> list[tuple[str, Path]]:
     """Every file with the name it gets in findings: short, but never the same for two."""
     files = [file for path in paths for file in _files(path)]
-    names = [file.name for file in files]
+    names = [input_name(file) for file in files]
     return [
-        (file.name if names.count(file.name) == 1 else str(file), file)
+        (name if names.count(name) == 1 else str(file), file)
         for file in dict.fromkeys(files)
+        for name in (input_name(file),)
     ]
 
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return [file for file in sorted(path.iterdir()) if file.is_file()]
+    return [file for file in _entries(path) if file.is_file()]
 
 
-def read_file(path: Path) -> bytes:
-    """The content of a file, one byte more than is allowed at most. Raises InputError."""
+def _skipped(paths: tuple[Path, ...]) -> tuple[UnreadInput, ...]:
+    """Folders inside of folders, and folders without a file, one entry a named folder."""
+    found = []
+    for path in paths:
+        inner = [one.name for one in _entries(path) if one.is_dir()] if path.is_dir() else []
+        if inner:
+            reason = f"{path}/: folders in it are left out ({listed(inner)}); name them too."
+            found.append(UnreadInput(name=f"{path}/", reason=reason))
+        elif path.is_dir() and not _files(path):
+            found.append(UnreadInput(name=f"{path}/", reason=f"{path}/: no file is in it."))
+    return tuple(found)
+
+
+def _entries(folder: Path) -> list[Path]:
     try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST_BYTES + 1)
+        return sorted(folder.iterdir())
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror}).",
+            f"{folder}: cannot be read ({error.strerror}).",
             why="Nothing was diagnosed.",
             hint="Check the name and its permissions.",
         ) from None

@@ -28,6 +28,8 @@ from linkbound.units import format_time
 
 _ID = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 _SHOWN_ROWS = 20
+_LONGEST_OUTCOME = 40
+"""Characters of an outcome in the list; the record itself has all of it."""
 
 
 @click.command("show", context_settings=HELP)
@@ -124,12 +126,17 @@ def _listed(records: list[Record]) -> list[str]:
         (
             record.id[:SHOWN_DIGITS],
             printable(record.kind),
-            printable(outcome_word(record.outcome)),
+            _shortened(printable(outcome_word(record.outcome))),
             subject_words(record.subject),
         )
         for record in records
     ]
     return columns([("id", "kind", "outcome", "subject"), *rows])
+
+
+def _shortened(text: str) -> str:
+    """One long reason must not push the subjects of all records out of sight."""
+    return text if len(text) <= _LONGEST_OUTCOME else f"{text[: _LONGEST_OUTCOME - 3]}..."
 
 
 def _in_full(study: Study, record: Record) -> list[str]:

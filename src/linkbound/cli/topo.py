@@ -7,8 +7,9 @@ from typing import Any
 import click
 import msgspec
 
+from linkbound.cli.input_files import input_name, read_input, refuse_streams
 from linkbound.cli.options import HELP, keep_option, write_text
-from linkbound.errors import InputError, NothingToMeasure, UsageError
+from linkbound.errors import NothingToMeasure, UsageError
 from linkbound.topology import Machine, NicPath, PairPath, merge, read_machine
 from linkbound.topology.sniff import MAX_FILE_BYTES
 
@@ -40,7 +41,7 @@ def command(
     """Show what is wired here, or in FILEs of one machine.
 
     Files are the output of nvidia-smi (topo -m, topo -p2p, -q, nvlink), lspci, lstopo (XML),
-    rocm-smi, or NCCL's topology XML; several of one machine are merged.
+    rocm-smi, or NCCL's topology XML; several of one machine are merged, - stands for stdin.
     """
     if files and machine:
         raise UsageError(
@@ -49,6 +50,8 @@ def command(
             hint="Give one of the two.",
         )
     check_output(output, force)
+    if path is not None:
+        refuse_streams(files)
     found = read_machine_named(machine) if machine else read_paths(files) if files else probed()
     if output is not None:
         from linkbound.report.topology_svg import render_topology_svg
@@ -59,9 +62,11 @@ def command(
         click.echo(json.dumps(document(found, bool(files or machine)), indent=2, allow_nan=False))
     else:
         from linkbound.report.topology_text import render_topology_text
+        from linkbound.study.sources import recorded_names
 
-        if machine or files:
-            click.echo(f"Not this host: {machine or ', '.join(path.name for path in files)}")
+        # Files may be of this host; their names stand in the answer.
+        if machine in recorded_names():
+            click.echo(f"Not this host: the recorded machine {machine}")
         click.echo(render_topology_text(found), nl=False)
     if path is not None:
         _keep(path, files, machine, found)
@@ -104,7 +109,9 @@ def read_paths(paths: tuple[Path, ...]) -> Machine:
     """All files as one machine: each must show some of it; a folder is read as a machine."""
     return merge(
         [
-            read_machine_named(_as_path(path)) if path.is_dir() else read_file(path, path.name)
+            read_machine_named(_as_path(path))
+            if path.is_dir()
+            else read_machine(read_input(path, MAX_FILE_BYTES), input_name(path))
             for path in paths
         ]
     )
@@ -137,21 +144,6 @@ def check_output(output: Path | None, force: bool) -> None:
             why="It will not be overwritten without --force.",
             hint="Give another name or --force.",
         )
-
-
-def read_file(path: Path, name: str) -> Machine:
-    """The machine that one file shows. Raises InputError, also if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            # One byte more than is allowed is enough to know that it is too much.
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}).",
-            why="Nothing can be shown.",
-            hint="Check the name and its permissions.",
-        ) from None
-    return read_machine(data, name)
 
 
 def document(machine: Machine, recorded: bool) -> dict[str, Any]:

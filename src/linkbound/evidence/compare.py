@@ -5,6 +5,7 @@ differ are the difference.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard, assert_never
 
@@ -29,6 +30,7 @@ from linkbound.values import Value
 
 MACHINE_KIND = "topology.machine"
 Scalar = float | int | str | bool | None
+_RECORD_ID = re.compile(r"[0-9a-f]{64}")
 _Key = tuple[str, str, str, str | None]
 
 
@@ -88,7 +90,7 @@ def compare_studies(a: Study, b: Study) -> StudyComparison:
     ]
     latest_a, latest_b = _latest(a), _latest(b)
     pairs = [
-        _compare_records(latest_a[key], latest_b[key])
+        _compare_records(a, latest_a[key], b, latest_b[key])
         for key in latest_a
         if key in latest_b and _comparable(latest_a[key], latest_b[key])
     ]
@@ -199,15 +201,25 @@ def _alone(
         )
 
 
-def _compare_records(a: Record, b: Record) -> RecordComparison:
+def _compare_records(in_a: Study, a: Record, in_b: Study, b: Record) -> RecordComparison:
+    said_a, said_b = _without_ids(in_a, _said_by(a)), _without_ids(in_b, _said_by(b))
     return RecordComparison(
         kind=a.kind,
         subject=a.subject,
         method=a.method,
         a=a.id,
         b=b.id,
-        differences=tuple(_differences(_said_by(a), _said_by(b))),
+        differences=tuple(_differences(said_a, said_b)),
     )
+
+
+def _without_ids(study: Study, scalars: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Ids of the study's own records are no values: those records are compared themselves."""
+    return {
+        name: value
+        for name, value in scalars.items()
+        if not (isinstance(value, str) and _RECORD_ID.fullmatch(value) and study.has(value))
+    }
 
 
 def _said_by(record: Record) -> dict[str, Scalar]:
