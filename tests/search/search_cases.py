@@ -32,6 +32,7 @@ from linkbound.serve.load_types import Slo
 from linkbound.splits.layouts import Layout, Signature, Unit, layouts, without
 from linkbound.splits.modules import modules_of
 from linkbound.splits.tree import Marks, Tree
+from linkbound.splits.types import Split
 from linkbound.topology.types import Gpu, Machine, Pair, PairPath, PathKind
 from linkbound.units import GIB
 
@@ -220,10 +221,10 @@ def random_case(seed: int) -> Case:
     return Case(engine(machine, random_links(choose), shape), tree_of(machine), load, slo)
 
 
-def everything(case: Case) -> Iterator[Scores]:
-    """Scores of every split x placement x arm x limit, without bounds and without short cuts.
+def everything(case: Case) -> Iterator[tuple[Split, Scores]]:
+    """Units with their scores: every split x placement x arm x limit, without bounds.
 
-    Every copy is priced as a plan of its own; the worst of them counts.
+    No short cuts. Every copy is priced as a plan of its own; the worst of them counts.
     """
     costs, rules = Costs(case.engine, case.tree, case.load), case.engine.rules
     n_gpus = case.tree.size
@@ -253,12 +254,13 @@ def everything(case: Case) -> Iterator[Scores]:
                                 )
                                 for one in kinds
                             ]
-                            yield Scores(
+                            scores = Scores(
                                 latency_s=max(one.latency_s for one in each),
                                 tokens_per_s=min(one.tokens_per_s for one in each),
                                 held=room * copies,
                                 goodput_per_s=min(one.goodput_per_s for one in each),
                             )
+                            yield staged, scores
 
 
 class _Listed:

@@ -1,6 +1,7 @@
 """`linkbound search`: recorded machines, its outputs, and what it keeps."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,29 @@ def test_demands_ask_for_goodput(capsys: Any) -> None:
     assert best["tpot_s"]["value"] <= 0.03
     assert run(["search", "qwen3-32b", *H200, "--for", "goodput"]) == 2
     assert "--for goodput needs --slo." in capsys.readouterr().err
+
+
+def test_a_demand_that_an_interval_crosses(capsys: Any) -> None:
+    """tp2 takes ~1.89 s (1.71-2.07) of the 2 s; two replicas, which it beats, keep them surely."""
+    words = ("qwen3-32b", "--machine", "h200-pair", "--concurrency", "32")
+    slo = ("--slo", "ttft=2s,tpot=30ms")
+    (search,) = document(capsys, *words, *slo)["searches"]
+    best = search["best"]
+    assert (best["split"], best["limit"]) == ("tp2", 32)
+    assert best["full_ttft_s"]["value"] < 2 < best["full_ttft_s"]["high"]
+    goodput = best["goodput_per_s"]
+    assert goodput["low"] == 0 < goodput["value"] < goodput["high"]
+    assert goodput["high"] == pytest.approx(best["tokens_per_s"]["high"] / 256)
+    assert "though whether it keeps the demands is inside the error" in search["reason"]
+    assert "; 2 replicas is next with ~4.80 requests/s" in search["reason"]
+    (stricter,) = document(capsys, *words, "--slo", "ttft=1.8s,tpot=30ms")["searches"]
+    assert stricter["best"]["split"] == "2 replicas"
+    assert stricter["best"]["goodput_per_s"]["value"] == pytest.approx(4.80, abs=0.005)
+    assert stricter["best"]["goodput_per_s"]["low"] == 0
+    assert run(["search", *words, *slo]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"full_tok/s +held +full_ttft_ms +full_tpot_ms +full_good_req/s\n", out)
+    assert "full_: with every replica at its limit and nothing waiting." in out
 
 
 def test_what_it_keeps_rests_on_constants_curves_and_model() -> None:

@@ -34,7 +34,8 @@ def test_the_optimum_of_random_machines_models_and_loads(batch: int) -> None:
         found = Search(case.engine, case.tree, case.load, case.slo)
         assert found.placer.exhaustive
         front = {axes(option.scores) for option in found.front}
-        reached = [axes(one) for one in everything(random_case(seed))]
+        listed = [(unit, axes(one)) for unit, one in everything(random_case(seed))]
+        reached = [one for _, one in listed]
         if not reached:
             assert front == set(), seed
             continue
@@ -43,6 +44,13 @@ def test_the_optimum_of_random_machines_models_and_loads(batch: int) -> None:
             assert best is not None
             least = min(one[at] for one in reached)
             assert axes(best.scores)[at] == pytest.approx(least, rel=1e-9), (seed, objective)
+            # Of the other splits, beaten ones too, the best is next.
+            others = [one[at] for unit, one in listed if unit != best.candidate.unit]
+            following = found.next_best(best, objective)
+            assert (following is None) == (not others), (seed, objective)
+            if following is not None:
+                mine = axes(following.scores)[at]
+                assert mine == pytest.approx(min(others), rel=1e-9), (seed, objective)
         for one in reached:
             # Whatever can be reached, something in the front is as good in everything.
             assert any(_as_good(known, one) for known in front), seed

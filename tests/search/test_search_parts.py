@@ -23,10 +23,11 @@ from linkbound.model.types import Load
 from linkbound.predict.book import CurveBook
 from linkbound.predict.forecast import forecast
 from linkbound.predict.steptime import Engine
+from linkbound.predict.types import Estimate
 from linkbound.search import Found, Objective, Search, find
 from linkbound.search.balance import divided
 from linkbound.search.candidates import copy_counts
-from linkbound.search.scoring import keeps, latency_s, score, ttft_s, waves
+from linkbound.search.scoring import keeps, latency_s, score, ttft_s, waves, within
 from linkbound.search.units import unit_splits
 from linkbound.serve.load_types import Slo
 from linkbound.splits.types import Split
@@ -122,6 +123,53 @@ def test_demands_on_a_full_replica(slo: Slo, kept: bool) -> None:
     assert keeps(load(1), slo, 4, call_s) is kept
     goodput = score(load(1), slo, 2, 4, 100, call_s).goodput_per_s
     assert goodput == (pytest.approx(2 * 4 / 5) if kept else 0)
+
+
+@pytest.mark.parametrize(
+    ("ttft_s", "tpot_s", "expected"),
+    [
+        (2.1, None, (6.0, 5.0, 7.0)),
+        (2.0, None, (6.0, 0.0, 7.0)),
+        (1.9, None, (6.0, 0.0, 7.0)),
+        (1.8, None, (0.0, 0.0, 7.0)),
+        (1.6, None, (0.0, 0.0, 0.0)),
+        (2.1, 0.02, (6.0, 5.0, 7.0)),
+        (2.1, 0.013, (6.0, 0.0, 7.0)),
+        (1.8, 0.01, (0.0, 0.0, 0.0)),
+        (None, None, (6.0, 5.0, 7.0)),
+    ],
+)
+def test_goodput_ends_where_a_demand_does(
+    ttft_s: float | None, tpot_s: float | None, expected: tuple[float, float, float]
+) -> None:
+    """1.9 s (1.7-2.07) to the first token, 13 ms (11-15) a token, 6 requests a second (5-7)."""
+    first, token = (
+        Estimate(value=1.9, low=1.7, high=2.07),
+        Estimate(value=0.013, low=0.011, high=0.015),
+    )
+    rate = Estimate(value=6, low=5, high=7)
+    found = within(((first, ttft_s), (token, tpot_s), (None, 1e-9)), rate)
+    assert (found.value, found.low, found.high) == expected
+
+
+def test_the_goodput_of_a_choice_is_of_its_own_columns() -> None:
+    slo = Slo(ttft_s=0.5, tpot_s=9e-3)
+    for one in found(islands(4), Objective.GOODPUT, slo=slo).front:
+        assert one.goodput_per_s is not None
+        assert one.full_tpot_s is not None
+        kept = [
+            one.full_ttft_s.value <= 0.5 and one.full_tpot_s.value <= 9e-3,
+            one.full_ttft_s.high <= 0.5 and one.full_tpot_s.high <= 9e-3,
+            one.full_ttft_s.low <= 0.5 and one.full_tpot_s.low <= 9e-3,
+        ]
+        goodput, tokens = one.goodput_per_s, one.tokens_per_s
+        ends = (
+            (goodput.value, tokens.value),
+            (goodput.low, tokens.low),
+            (goodput.high, tokens.high),
+        )
+        for keeps_all, (good, full) in zip(kept, ends, strict=True):
+            assert good == (pytest.approx(full / LOAD.output_tokens) if keeps_all else 0)
 
 
 def test_a_single_token_has_no_time_between_tokens() -> None:
@@ -255,7 +303,7 @@ def test_goodput_takes_the_largest_limit_that_keeps_the_demand() -> None:
     assert strict.best is not None
     assert strict.best.goodput_per_s is not None
     assert strict.best.goodput_per_s.value == 0
-    assert strict.reason.startswith("No plan keeps the demands")
+    assert strict.reason.startswith("No plan is predicted to keep the demands")
 
 
 def test_unlike_gpus_get_layers_by_their_speed() -> None:

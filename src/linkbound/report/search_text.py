@@ -39,6 +39,10 @@ def _lines(found: Found, labels: Labels) -> Iterator[str]:
         yield from render_table(_header(found), rows, left=2)
         if len(found.front) > MOST_ROWS:
             yield f"... and {len(found.front) - MOST_ROWS} more (--json has all)."
+        yield (
+            "latency, ttft, tpot: of the load, given at once, ttft with the wait for a place; "
+            "full_: with every replica at its limit and nothing waiting."
+        )
         yield ""
     yield (
         f"{found.candidates:,} splits with a number of copies and a batch limit, "
@@ -54,7 +58,6 @@ def _lines(found: Found, labels: Labels) -> Iterator[str]:
 
 
 def _header(found: Found) -> Row:
-    goodput = () if found.slo is None else ("good req/s",)
     return (
         "plan",
         "GPUs",
@@ -64,12 +67,11 @@ def _header(found: Found) -> Row:
         "tpot_ms",
         "full_tok/s",
         "held",
-        *goodput,
+        *(name for name, _, _ in _demanded(found)),
     )
 
 
 def _row(choice: Choice, found: Found, labels: Labels) -> Row:
-    goodput = () if found.slo is None else (predicted(choice.goodput_per_s),)
     return (
         choice.plan.name,
         short_gpus(choice.plan, labels),
@@ -79,8 +81,22 @@ def _row(choice: Choice, found: Found, labels: Labels) -> Row:
         predicted(choice.tpot_s, 1e3),
         predicted(choice.tokens_per_s),
         "no bound" if choice.held is None else f"{choice.held:,}",
-        *goodput,
+        *(predicted(getattr(choice, field), scale) for _, field, scale in _demanded(found)),
     )
+
+
+def _demanded(found: Found) -> list[tuple[str, str, float]]:
+    """Columns of what the demands meet, and of what keeps them: name, field, scale."""
+    slo = found.slo
+    if slo is None:
+        return []
+    times = (
+        (slo.ttft_s, ("full_ttft_ms", "full_ttft_s", 1e3)),
+        (slo.tpot_s, ("full_tpot_ms", "full_tpot_s", 1e3)),
+        (slo.e2e_s, ("full_e2e_s", "full_latency_s", 1.0)),
+    )
+    shown = [column for asked, column in times if asked is not None]
+    return [*shown, ("full_good_req/s", "goodput_per_s", 1.0)]
 
 
 def gpu_words(plan: Plan, labels: Labels) -> str:
@@ -146,7 +162,11 @@ def _document(found: Found, labels: Labels) -> dict[str, Any]:
 
 
 def _choice(choice: Choice, labels: Labels) -> dict[str, Any]:
-    plan, figures = choice.plan, ("latency_s", "ttft_s", "tpot_s", "tokens_per_s", "goodput_per_s")
+    plan = choice.plan
+    figures = (
+        *("latency_s", "ttft_s", "tpot_s", "tokens_per_s"),
+        *("full_latency_s", "full_ttft_s", "full_tpot_s", "goodput_per_s"),
+    )
     return {
         "split": plan.split.name,
         "arm": None if plan.arm is None else plan.arm.value,

@@ -8,10 +8,10 @@ import msgspec
 from linkbound.model.types import Load
 from linkbound.predict.forecast import forecast
 from linkbound.predict.steptime import Engine
-from linkbound.predict.types import Estimate
+from linkbound.predict.types import Estimate, Forecast
 from linkbound.search.option import Option
 from linkbound.search.placer import Placed
-from linkbound.search.scoring import ttft_s, waves
+from linkbound.search.scoring import ttft_s, waves, within
 from linkbound.search.search import Search
 from linkbound.search.types import Choice, Found, Objective
 from linkbound.search.words import no_plan, why
@@ -71,8 +71,14 @@ def _choice(search: Search, option: Option) -> Choice:
     placed = option.place()
     slowest = _slowest(search, option, placed)
     full, rest = waves(load, candidate.replicas, limit)
-    share = msgspec.structs.replace(load, concurrency=(rest or limit) * unit.replicas)
-    found = forecast(search.costs.engine, search.costs.plan(unit, (slowest,), candidate.arm), share)
+    one = search.costs.plan(unit, (slowest,), candidate.arm)
+
+    def of(sequences: int) -> Forecast:
+        share = msgspec.structs.replace(load, concurrency=sequences * unit.replicas)
+        return forecast(search.costs.engine, one, share)
+
+    found, at_limit = of(rest or limit), of(limit)
+    tokens_per_s = _as_wide(at_limit.tokens_per_s, scores.tokens_per_s)
 
     def call_s(sequences: int, output: int) -> float:
         return search.costs.call_s(unit, slowest, candidate.arm, sequences, output)
@@ -86,12 +92,25 @@ def _choice(search: Search, option: Option) -> Choice:
         latency_s=_as_wide(found.latency_s, scores.latency_s),
         ttft_s=_as_wide(found.ttft_s, first),
         tpot_s=found.tpot_s,
-        tokens_per_s=_as_wide(found.tokens_per_s, scores.tokens_per_s),
+        tokens_per_s=tokens_per_s,
         held=None if math.isinf(scores.held) else int(scores.held),
-        goodput_per_s=None
-        if search.slo is None
-        else _as_wide(found.tokens_per_s, scores.goodput_per_s),
+        full_latency_s=at_limit.latency_s,
+        full_ttft_s=at_limit.ttft_s,
+        full_tpot_s=at_limit.tpot_s,
+        goodput_per_s=None if search.slo is None else _goodput(search, at_limit, tokens_per_s),
         forecast=found,
+    )
+
+
+def _goodput(search: Search, full: Forecast, tokens_per_s: Estimate) -> Estimate:
+    slo, each = search.slo or Slo(), search.load.output_tokens
+    return within(
+        ((full.latency_s, slo.e2e_s), (full.ttft_s, slo.ttft_s), (full.tpot_s, slo.tpot_s)),
+        Estimate(
+            value=tokens_per_s.value / each,
+            low=tokens_per_s.low / each,
+            high=tokens_per_s.high / each,
+        ),
     )
 
 

@@ -17,14 +17,18 @@ class Option(NamedTuple):
     """The layouts of its copies."""
 
 
-def rank(option: Option, objective: Objective) -> tuple[float, int, float, str]:
-    """Lower is better: the score, then fewer GPUs, then latency, then the name."""
-    scores, candidate = option.scores, option.candidate
-    value = {
+def cost(scores: Scores, objective: Objective) -> float:
+    """The score that the objective counts, lower is better."""
+    return {
         Objective.LATENCY: scores.latency_s,
         Objective.THROUGHPUT: -scores.tokens_per_s,
         Objective.CAPACITY: -scores.held,
         Objective.GOODPUT: -scores.goodput_per_s,
     }[objective]
+
+
+def rank(option: Option, objective: Objective) -> tuple[float, int, float, str]:
+    """Lower is better: the score, then fewer GPUs, then latency, then the name."""
+    scores, candidate = option.scores, option.candidate
     name = f"{candidate.unit.name} {candidate.arm} {candidate.limit}"
-    return value, candidate.gpus, scores.latency_s, name
+    return cost(scores, objective), candidate.gpus, scores.latency_s, name

@@ -5,9 +5,10 @@ what is beyond waits for the next wave. The slowest replica sets the pace.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from linkbound.model.types import Load
+from linkbound.predict.types import Estimate
 from linkbound.search.types import Scores
 from linkbound.serve.load_types import Slo
 
@@ -56,6 +57,20 @@ def score(
 def keeps(load: Load, slo: Slo, limit: int, call_s: CallS) -> bool:
     """Whether the requests of a full replica keep every demand."""
     return all(found <= asked for found, asked in _demands(load, slo, limit, call_s))
+
+
+def within(demands: Iterable[tuple[Estimate | None, float | None]], rate: Estimate) -> Estimate:
+    """Requests a second of full replicas that keep every demand (predicted time, what it may be).
+
+    None in a pair is a time that is not there, or no demand. The rate counts where times keep all
+    demands: at the slow end of their intervals for the low one, at the quick end for the high one.
+    """
+    asked = [(found, most) for found, most in demands if found is not None and most is not None]
+    return Estimate(
+        value=rate.value if all(found.value <= most for found, most in asked) else 0.0,
+        low=rate.low if all(found.high <= most for found, most in asked) else 0.0,
+        high=rate.high if all(found.low <= most for found, most in asked) else 0.0,
+    )
 
 
 def _demands(load: Load, slo: Slo, limit: int, call_s: CallS) -> Iterator[tuple[float, float]]:

@@ -17,7 +17,7 @@ from linkbound.predict.steptime import Engine
 from linkbound.search.candidates import Candidate, candidates, in_each_arm
 from linkbound.search.costs import Costs
 from linkbound.search.front import Front, axes
-from linkbound.search.option import Option, rank
+from linkbound.search.option import Option, cost, rank
 from linkbound.search.placer import Placer
 from linkbound.search.scoring import latency_s, score, waves
 from linkbound.search.types import Objective, Scores
@@ -41,13 +41,17 @@ class Search:
         self.front = Front()
         self.ruled_out = 0
         self._by_split: dict[tuple[Objective, Split], Option] = {}
-        found = sorted(candidates(self.costs, self.placer, slo), key=_first)
-        self.candidates = len(found)
-        for candidate in found:
+        self._candidates = sorted(candidates(self.costs, self.placer, slo), key=_first)
+        for candidate in self._candidates:
             if self._is_beaten(candidate):
                 self.ruled_out += 1
             else:
                 self._try(candidate)
+
+    @property
+    def candidates(self) -> int:
+        """How many splits with a number of copies and a batch limit were looked at."""
+        return len(self._candidates)
 
     def best(self, objective: Objective) -> Option | None:
         """The best option; of equal ones that on the fewest GPUs."""
@@ -57,18 +61,43 @@ class Search:
         return self._with_fewest_copies(found)
 
     def next_best(self, option: Option, objective: Objective) -> Option | None:
-        """The best option of another split, of those that were placed."""
-        others = (
-            other
-            for (aim, unit), other in self._by_split.items()
-            if aim is objective and unit != option.candidate.unit
+        """The best option of another split, whether or not the front beats it.
+
+        What was ruled out is placed here, the best bounds first, until none could be better.
+        """
+        mine = option.candidate.unit
+        found = min(
+            (
+                other
+                for (aim, unit), other in self._by_split.items()
+                if aim is objective and unit != mine
+            ),
+            key=lambda other: rank(other, objective),
+            default=None,
         )
-        return min(others, key=lambda other: rank(other, objective), default=None)
+
+        def could_be_better(candidate: Candidate) -> bool:
+            bound = cost(candidate.best, objective)
+            return found is None or bound < cost(found.scores, objective)
+
+        others = (one for one in self._candidates if one.unit != mine)
+        for candidate in sorted(others, key=lambda one: cost(one.best, objective)):
+            if not could_be_better(candidate):
+                break
+            for one in in_each_arm(self.costs, self.slo, candidate):
+                if could_be_better(one):
+                    placed = self._options(one, partial(self._reached, one))
+                    found = min(
+                        (*placed, *([] if found is None else [found])),
+                        key=lambda other: rank(other, objective),
+                        default=None,
+                    )
+        return found
 
     def _try(self, candidate: Candidate) -> None:
         for one in sorted(in_each_arm(self.costs, self.slo, candidate), key=_first):
             if not self._is_beaten(one):
-                for option in self._options(one):
+                for option in self._options(one, partial(self._worth, one)):
                     self.front.add(option)
                     self._keep(option)
 
@@ -91,15 +120,16 @@ class Search:
             if waves(self.load, copies * shared, mine.limit) == waves(
                 self.load, mine.replicas, mine.limit
             ):
-                found = self._options(fewer)
+                found = self._options(fewer, partial(self._worth, fewer))
                 best = min(found, key=lambda one: rank(one, Objective.LATENCY), default=None)
                 if best is not None and best.scores.latency_s <= option.scores.latency_s:
                     return best
         return option
 
-    def _options(self, candidate: Candidate) -> Iterator[Option]:
+    def _options(
+        self, candidate: Candidate, worth_of: Callable[[Layout], Worth | None]
+    ) -> Iterator[Option]:
         """Placements of a candidate that hold it, have a price, and no other one beats."""
-        worth_of = partial(self._worth, candidate)
         for worth, place in self.placer.best(unit_of(candidate.unit), candidate.copies, worth_of):
             latency, tokens, goodput = worth.costs
             scores = Scores(
@@ -111,11 +141,10 @@ class Search:
             yield Option(candidate=candidate, scores=scores, place=place)
 
     def _worth(self, candidate: Candidate, layout: Layout) -> Worth | None:
-        """What all replicas would reach if each were placed like this one; None: it is no use."""
+        """What `_reached` says; None too where the front beats it."""
         unit, costs = candidate.unit, self.costs
         call_s = partial(costs.call_s, unit, layout, candidate.arm)
-        room = costs.room(unit, layout)
-        if room // unit.replicas < candidate.limit:
+        if not self._holds(candidate, layout):
             return None
         if costs.engine.paces.others:
             floor = self._score(candidate, candidate.best.held, costs.floor_s, layout)
@@ -126,7 +155,21 @@ class Search:
         at_best = msgspec.structs.replace(candidate.best, latency_s=latency)
         if self.front.beats(axes(at_best), candidate.gpus):
             return None
-        found = self._score(candidate, room, costs.call_s, layout)
+        return self._reached(candidate, layout)
+
+    def _holds(self, candidate: Candidate, layout: Layout) -> bool:
+        unit = candidate.unit
+        return self.costs.room(unit, layout) // unit.replicas >= candidate.limit
+
+    def _reached(self, candidate: Candidate, layout: Layout) -> Worth | None:
+        """What all replicas would reach if each were placed like this one.
+
+        None where it does not hold them or has no price.
+        """
+        if not self._holds(candidate, layout):
+            return None
+        room = self.costs.room(candidate.unit, layout)
+        found = self._score(candidate, room, self.costs.call_s, layout)
         if not math.isfinite(found.latency_s) or found.tokens_per_s == 0:
             return None
         return Worth(costs=(found.latency_s, -found.tokens_per_s, -found.goodput_per_s), room=room)

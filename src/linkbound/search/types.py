@@ -49,8 +49,13 @@ class Choice(Value, frozen=True, kw_only=True):
     tokens_per_s: Estimate
     held: int | None
     """None where nothing bounds it."""
+    full_latency_s: Estimate
+    full_ttft_s: Estimate
+    full_tpot_s: Estimate | None
+    """Of requests with every replica at its limit and nothing waiting: what the demands meet."""
     goodput_per_s: Estimate | None
-    """None where no demand was made; 0 where one is not kept."""
+    """None where no demand was made; 0 where one is not kept. Its low end is 0 where the slow end
+    of a time breaks a demand, its high end above 0 where the quick ends keep them all."""
     forecast: Forecast
     """Of the sequences of one wave, in all replicas."""
 

@@ -18,11 +18,16 @@ def why(objective: Objective, best: Choice, other: Choice | None) -> str:
     """The best choice against the best one of another split, and where the difference is."""
     name = f"{best.plan.name} {_LEADS[objective]}, {_figure(objective, best)}"
     if objective is Objective.GOODPUT and not _value(objective, best):
-        return f"No plan keeps the demands; {best.plan.name} has the lowest latency of all."
+        return (
+            "No plan is predicted to keep the demands; "
+            f"{best.plan.name} has the lowest latency of all."
+        )
+    if objective is Objective.GOODPUT and best.goodput_per_s and not best.goodput_per_s.low:
+        name += ", though whether it keeps the demands is inside the error"
     if other is None:
-        return f"{name}: no other split that was placed holds the model and has a price."
+        return f"{name}: no other split that was looked at holds the model and has a price."
     if objective is Objective.GOODPUT and not _value(objective, other):
-        return f"{name}; no other split that was placed keeps the demands."
+        return f"{name}; no other split that was looked at is predicted to keep them."
     ahead = f"{other.plan.name} is next with {_figure(objective, other)}"
     if objective is Objective.CAPACITY:
         return f"{name}; {ahead}."
@@ -80,8 +85,8 @@ def _where(best: Forecast, other: Forecast) -> str:
     if more[kind] < TELLING * other.latency_s.value:
         return ""
     return (
-        f", {format_time(_seconds(other, kind))} of a call for {kind.value} where this one takes "
-        f"{format_time(_seconds(best, kind))}"
+        f", ~{format_time(_seconds(other, kind))} of a call for {kind.value} where this one takes "
+        f"~{format_time(_seconds(best, kind))}"
     )
 
 
