@@ -5,6 +5,7 @@ from sample_report import record_id, sample_report
 
 from linkbound.report.markdown import render_markdown
 from linkbound.report.text import render_text, render_verdict_text
+from linkbound.report.text_tables import plan_rows
 from linkbound.report.types import Report
 
 
@@ -89,3 +90,10 @@ def test_markdown_is_short_and_shows_text_as_it_is() -> None:
 def test_same_report_same_bytes() -> None:
     assert render_text(sample_report()) == render_text(sample_report())
     assert render_markdown(sample_report()) == render_markdown(sample_report())
+
+
+def test_shares_of_a_predicted_call_are_predicted() -> None:
+    rows = [row for load in sample_report().loads for row in plan_rows(sample_report(), load)[1:]]
+    shares = [cell for row in rows for cell in row[5:7] if cell != "-"]
+    assert shares
+    assert all(cell.startswith("~") for cell in shares)

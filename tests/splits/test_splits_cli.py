@@ -93,7 +93,7 @@ def test_text_names_model_machine_load_and_priors(capsys):
     assert lines[2] == "load     1,024 tokens in, 256 out, 1 at once"
     assert lines[5].split() == [
         *("one", "GPU", "yes", "GPU0", "140.40", "129.17", "14.96", "1.78", "(0.76-6.89)"),
-        *("112.44", "921,072", "131,072", "719"),
+        *("112.44", "(107.32-113.45)", "921,072", "131,072", "719"),
     ]
     assert any("prior (vLLM" in line for line in lines)
 
@@ -185,3 +185,14 @@ def test_a_load_beyond_the_context_fits_nowhere(answer):
     found = answer("fit", "llama-3.1-8b", "--gpus", "2x80GiB", "--prompt", "140000")
     assert {split["fits"] for split in found["splits"]} == {False}
     assert found["splits"][0]["reason"].startswith("140,256 tokens a sequence are asked for")
+
+
+def test_what_rests_on_priors_is_marked(capsys):
+    """14.96 GiB of weights and 0.42 to 2.72 GiB beside them leave 4.40 to 6.70 of 22.08 GiB."""
+    assert run(["fit", "llama-3.1-8b", "--gpus", "24GiB", "--split", "one"]) == 0
+    out = capsys.readouterr().out
+    header = next(line for line in out.splitlines() if line.startswith("split"))
+    assert header.endswith("~context  ~batch")
+    assert header.split()[6:11] == ["~beside", "~KV", "cache", "~KV", "tokens"]
+    assert "6.03 (4.40-6.70)" in out
+    assert "one GPU: ~49,360 tokens of cache on GPU0, the fullest GPU; ~38 sequences" in out

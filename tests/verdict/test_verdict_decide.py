@@ -248,7 +248,7 @@ def test_a_split_is_kept_for_what_only_it_holds() -> None:
     assert codes(found, TP2, Arm.P2P) == ["capacity-only"]
     assert found.answer is KEEP
     assert found.reasons[0].text == (
-        "tp2 fits and leaves room for 10,000 tokens of cache; one GPU does not: "
+        "tp2 fits and leaves room for ~10,000 tokens of cache; one GPU does not: "
         "one GPU needs 40.0 GiB on GPU0, has 24.0 GiB."
     )
     (comparison,) = found.plans[0].comparisons
@@ -265,7 +265,7 @@ def test_a_split_is_kept_for_a_batch_that_only_it_holds() -> None:
     )
     assert codes(found, TP2, Arm.P2P) == ["capacity-only"]
     assert found.reasons[0].text == (
-        "tp2 holds all 64 sequences at once; one GPU holds 20, the rest would wait."
+        "tp2 holds all 64 sequences at once; one GPU holds ~20, the rest would wait."
     )
 
 
@@ -347,11 +347,11 @@ def test_a_load_that_would_queue_everywhere_names_what_is_held() -> None:
     assert [(one.code, one.text) for one in found.reasons] == [
         (
             "no-plan-holds",
-            "tp2 holds most, 20 of 64 sequences at once; the rest would queue, which is not "
+            "tp2 holds most, ~20 of 64 sequences at once; the rest would queue, which is not "
             "predicted here.",
         )
     ]
-    assert found.would_change == ("At most 20 sequences at once: tp2 holds them.",)
+    assert found.would_change == ("At most ~20 sequences at once: tp2 holds them.",)
     assert (found.plans, found.measurements) == ((), ())
 
 

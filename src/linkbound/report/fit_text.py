@@ -23,8 +23,8 @@ def render_fit(
 
 
 _HEADER = (
-    "split", "fits", "GPU", "total", "usable", "weights", "~beside", "KV cache", "KV tokens",
-    "context", "batch",
+    "split", "fits", "GPU", "total", "usable", "weights", "~beside", "~KV cache", "~KV tokens",
+    "~context", "~batch",
 )  # fmt: skip
 
 
@@ -74,15 +74,23 @@ def _names(run: Sequence[RankMemory]) -> str:
 def _cells(rank: RankMemory) -> Row:
     beside = [part for part in rank.parts if part.name not in (WEIGHTS, CACHE)]
     low, high = sum(part.low_bytes for part in beside), sum(part.high_bytes for part in beside)
+    middle = sum(part.size_bytes for part in beside)
     cache = _part_bytes(rank, CACHE)
     return (
         gib(rank.capacity_bytes),
         gib(rank.usable_bytes),
         gib(_part_bytes(rank, WEIGHTS) or 0),
-        f"{gib(sum(part.size_bytes for part in beside))} ({gib(low)}-{gib(high)})",
-        "none" if cache is None else gib(cache),
+        f"{gib(middle)} ({gib(low)}-{gib(high)})",
+        "none" if cache is None else _cache_words(cache, low - middle, high - middle),
         "any" if rank.kv_tokens is None else f"{rank.kv_tokens:,}",
     )
+
+
+def _cache_words(cache: float, less: float, more: float) -> str:
+    """What is left for the cache, and what would be at most and least beside it."""
+    if cache <= 0:
+        return gib(cache)
+    return f"{gib(cache)} ({gib(max(0.0, cache - more))}-{gib(cache - less)})"
 
 
 def _priors(fits: Iterable[Fit]) -> list[str]:
@@ -98,7 +106,7 @@ def _priors(fits: Iterable[Fit]) -> list[str]:
         return []
     return [
         "total to KV cache in GiB; context and batch in tokens and sequences of the load's length.",
-        "~beside is not measured here:",
+        "~beside is not measured here, and columns with ~ after it rest on it:",
         *sorted(bases),
     ]
 

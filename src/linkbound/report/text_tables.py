@@ -40,7 +40,7 @@ def plan_rows(report: Report, load: LoadShown) -> list[Row]:
 def memory_rows(report: Report) -> list[Row]:
     """Each GPU of each split by itself, and why a split does not fit."""
     rows: list[Row] = [
-        ("split", "GPU", "fits", "total", "usable", "weights", "~beside", "KV cache", "KV tokens")
+        ("split", "GPU", "fits", "total", "usable", "weights", "~beside", "~KV cache", "~KV tokens")
     ]
     for fit in report.fits:
         if not fit.ranks:

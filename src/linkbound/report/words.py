@@ -77,8 +77,8 @@ def gain_words(gain: Estimate | None) -> str:
 
 
 def share_words(share: float) -> str:
-    """A share as a percentage, without the sign: the unit stands in the header."""
-    return f"{100 * share:.1f}" if share < 0.0995 else f"{100 * share:.0f}"
+    """A predicted share as a percentage, without its sign: the unit stands in the header."""
+    return f"~{100 * share:.1f}" if share < 0.0995 else f"~{100 * share:.0f}"
 
 
 def crossing_share(forecast: Forecast) -> float:

@@ -168,8 +168,8 @@ def _reason(
     if memory.kv_tokens is None:
         text = "weights fit; no layer keeps tokens."
     else:
-        text = f"{memory.kv_tokens:,} tokens of cache on {memory.gpu}, the fullest GPU"
-        text += "." if batch is None else f"; {batch:,} sequences of {length:,} tokens at once"
+        text = f"~{memory.kv_tokens:,} tokens of cache on {memory.gpu}, the fullest GPU"
+        text += "." if batch is None else f"; ~{batch:,} sequences of {length:,} tokens at once"
         text += "" if batch is None else _how(held, memory.kv_tokens, batch, length)
     if batch is not None and batch < load.concurrency:
         text += f" Of {load.concurrency} at once, {load.concurrency - batch} wait."

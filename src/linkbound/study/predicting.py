@@ -202,7 +202,7 @@ def _call(engine: Engine, plan: Plan, load: Load, fit: Fit) -> tuple[Outcome, Fo
     if fit.largest_batch is not None and load.concurrency > fit.largest_batch:
         text = (
             f"{plan.name}: {load.concurrency} sequences at once do not fit, at most "
-            f"{fit.largest_batch} do; the rest would queue, which is not predicted here."
+            f"~{fit.largest_batch} do; the rest would queue, which is not predicted here."
         )
         return Skipped(reason=Reason(code="does-not-fit-at-once", text=text)), None
     try:

@@ -51,7 +51,7 @@ def no_plan_reason(load: Load, fits: Sequence[Fit]) -> Reason:
         text = next((fit.reason for fit in fits), "No plan was looked at.")
     else:
         text = (
-            f"{fullest.split.name} holds most, {fullest.largest_batch:,} of {load.concurrency:,} "
+            f"{fullest.split.name} holds most, ~{fullest.largest_batch:,} of {load.concurrency:,} "
             "sequences at once; the rest would queue, which is not predicted here."
         )
     return Reason(code=NO_PLAN, text=text)
@@ -63,7 +63,7 @@ def fewer_at_once(fits: Sequence[Fit]) -> tuple[str, ...]:
     if fullest is None:
         return ()
     return (
-        f"At most {fullest.largest_batch:,} sequences at once: {fullest.split.name} holds them.",
+        f"At most ~{fullest.largest_batch:,} sequences at once: {fullest.split.name} holds them.",
     )
 
 
@@ -141,11 +141,11 @@ def capacity_reason(split: Split, mine: Fit | None, fullest: Fit, load: Load) ->
     if fullest.fits:
         text = (
             f"{split.name} holds all {load.concurrency:,} sequences at once; "
-            f"{fullest.split.name} holds {fullest.largest_batch:,}, the rest would wait."
+            f"{fullest.split.name} holds ~{fullest.largest_batch:,}, the rest would wait."
         )
     else:
         tokens = mine.kv_tokens if mine is not None else None
-        room = f" and leaves room for {tokens:,} tokens of cache" if tokens is not None else ""
+        room = f" and leaves room for ~{tokens:,} tokens of cache" if tokens is not None else ""
         text = f"{split.name} fits{room}; {fullest.split.name} does not: {fullest.reason}"
     return Reason(code="capacity-only", text=text)
 

@@ -115,7 +115,7 @@ def _segment(part: MemoryPart, look: str) -> Segment:
 
 def _fits(report: Report, cite: Citations) -> str:
     header = [text("split"), text("fits")]
-    header += [number(one) for one in ("KV tokens", "longest context", "largest batch")]
+    header += [number(one) for one in ("~KV tokens", "~longest context", "~largest batch")]
     header += [text("limit"), text("records")]
     rows = [
         [
