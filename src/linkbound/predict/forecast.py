@@ -50,6 +50,9 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
             kind: Estimate(value=value, low=min(low, value), high=max(high, value))
             for kind, (value, low, high) in total.parts.items()
         },
+        hidden_sends_s=_hidden_sends_s(
+            engine, engine.prices(slowest), _call_steps(engine, engine.prices(slowest), share)
+        ),
         unseen_gain_error=engine.unseen_gain_error(plan.split),
         record_ids=engine.calibration.record_ids,
         curve_ids=tuple(
@@ -177,15 +180,46 @@ def _pace(stages: tuple[StageCost, ...]) -> Cost:
 
 def _decode(engine: Engine, prices: PlanPrices, step: Step, groups: int) -> Cost:
     """Until every sequence has one more token: the longer of a walk and the slowest stage."""
+    walk, pace = _decodes(engine, prices, step, groups)
+    return walk if pace is None else max(walk, pace, key=lambda cost: cost.seconds)
+
+
+def _decodes(
+    engine: Engine, prices: PlanPrices, step: Step, groups: int
+) -> tuple[Cost, Cost | None]:
+    """A group's walk through all stages, and all groups on the slowest stage, of several."""
     groups = min(groups, step.decodes)
     step = _of_group(step, groups)
     stages = stage_costs(prices, step, engine.rules, engine.paces)
     walk = _walk(engine, prices, step, stages)
     if groups == 1:
-        return walk
+        return walk, None
     pace = Cost()
     pace.add_cost(_pace(stages), groups)
-    return max(walk, pace, key=lambda cost: cost.seconds)
+    return walk, pace
+
+
+def _hidden_sends_s(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> float:
+    """Seconds of sends between stages that `_steps_cost` leaves out: stages compute meanwhile."""
+    if prices.stages == 1:
+        return 0.0
+    groups, fullest, total = _groups(prices, steps), _fullest_prefill(steps), 0.0
+    for step in steps:
+        if step.chunks:
+            total += _sends_s(engine, prices, step) * (step.count - (step is fullest))
+            continue
+        walk, pace = _decodes(engine, prices, step, groups)
+        several = min(groups, step.decodes)
+        walks = pace is None or walk.seconds >= pace.seconds
+        sent = _sends_s(engine, prices, _of_group(step, several))
+        total += sent * (several - walks) * step.count
+    return total
+
+
+def _sends_s(engine: Engine, prices: PlanPrices, step: Step) -> float:
+    sends = Cost()
+    add_sends(sends, prices, step, engine.rules)
+    return sends.seconds
 
 
 def _of_group(step: Step, groups: int) -> Step:

@@ -1,8 +1,9 @@
 """Predictions against measurements: errors, coverage, effects and signs (E3).
 
 A prediction is right where it lies inside the repeats' range; else its error is the distance to the
-nearer end, relative to that end. Points that calibration has seen are marked and not scored, nor
-are those of a frozen set that was not there before they were measured.
+nearer end, relative to that end. Beside it stands the ordinary error, against the repeats' median.
+Points that calibration has seen are marked and not scored, nor are those of a frozen set that was
+not there before they were measured.
 """
 
 from collections.abc import Sequence
@@ -87,21 +88,25 @@ def _summaries(rows: Sequence[ScoreRow], found: Sequence[EffectRow]) -> tuple[Su
         for metric in Metric
         if metric in _ALWAYS or metric in measured
     ]
-    effect_errors = [row.error for row in found if row.scored]
-    return (*summaries, _summary("staged minus nccl", effect_errors, None))
+    scored = [row for row in found if row.scored]
+    return (*summaries, _summary("staged minus nccl", scored, None))
 
 
 def _of_metric(metric: Metric, rows: Sequence[ScoreRow]) -> Summary:
     met = [row.low <= row.measured_high and row.high >= row.measured_low for row in rows]
     coverage = sum(met) / len(met) if met else None
-    return _summary(metric.value, [row.error for row in rows], coverage)
+    return _summary(metric.value, rows, coverage)
 
 
-def _summary(metric: str, errors: list[float], coverage: float | None) -> Summary:
+def _summary(metric: str, rows: Sequence[ScoreRow | EffectRow], coverage: float | None) -> Summary:
+    errors = [row.error for row in rows]
+    to_medians = [row.median_error for row in rows if row.measured]
     return Summary(
         metric=metric,
         rows=len(errors),
         median=median(errors) if errors else None,
         worst=max(errors) if errors else None,
+        to_median=median(to_medians) if to_medians else None,
+        to_median_worst=max(to_medians) if to_medians else None,
         coverage=coverage,
     )

@@ -32,12 +32,18 @@ class ScoreRow(Value, frozen=True, kw_only=True):
     low: float
     high: float
     error: float
+    """0 inside the repeats' range, else the distance to its nearer end over that end."""
     seen: bool
     spec: RunSpec
     timing: Timing | None = None
     """None where predictions were made when the file was scored, its times unread."""
     unseen: tuple[str, ...] = ()
     """What no calibrating run shows of the plan: names of `UnseenErrors`."""
+
+    @property
+    def median_error(self) -> float:
+        """The distance to the median of the repeats over that median."""
+        return abs(self.predicted - self.measured) / abs(self.measured)
 
     @property
     def timely(self) -> bool:
@@ -66,6 +72,11 @@ class EffectRow(Value, frozen=True, kw_only=True):
     scored: bool
     """Beyond three times the repeats' spread."""
 
+    @property
+    def median_error(self) -> float:
+        """The distance to the difference of the medians over that difference."""
+        return abs(self.predicted - self.measured) / abs(self.measured)
+
 
 class SignRow(Value, frozen=True, kw_only=True):
     """Whether the split is faster than one GPU, where the repeats' ranges do not overlap."""
@@ -86,7 +97,11 @@ class Summary(Value, frozen=True, kw_only=True):
     metric: str
     rows: int
     median: float | None
+    """Of the errors against the repeats' range, as `worst`."""
     worst: float | None
+    to_median: float | None = None
+    """Median of the errors against the repeats' medians; None too in scores of older versions."""
+    to_median_worst: float | None = None
     coverage: float | None = None
     """Share of rows whose prediction interval meets the repeats' range."""
 

@@ -37,6 +37,16 @@ class TermKind(StrEnum):
     IMBALANCE = "imbalance"
     """What the fullest rank of experts, or the slowest stage, takes beyond the mean."""
 
+    @property
+    def words(self) -> str:
+        """What the seconds are, for readers; the value is the name that records keep.
+
+        Weights and products overlap: those of products are what both take beyond the weights.
+        """
+        if self is TermKind.MATRIX:
+            return "matrix products beyond the weights' time"
+        return self.value
+
 
 class Regime(StrEnum):
     """What takes the largest share of a step (S4)."""
@@ -114,6 +124,8 @@ class Forecast(Value, frozen=True, kw_only=True):
     """The prefill step with the most tokens."""
     parts: Mapping[TermKind, Estimate]
     """The whole call by kind of term: seconds that add up to `latency_s`."""
+    hidden_sends_s: float = 0.0
+    """Sends between stages while every stage computes another group: in no sum of the call."""
     unseen_gain_error: float = 0.0
     """Relative half-width of a ratio to another split for what no calibrating run shows."""
     record_ids: tuple[str, ...] = ()

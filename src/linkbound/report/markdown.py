@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from linkbound.report.table import Row
-from linkbound.report.text_tables import plan_rows, score_rows
+from linkbound.report.text_tables import SCORE_READING, plan_rows, score_rows
 from linkbound.report.types import LoadShown, Report
 from linkbound.report.words import (
     headline,
+    hidden_words,
     leading_reasons,
     load_words,
     outcome_counts,
@@ -45,13 +46,14 @@ def _load(report: Report, load: LoadShown) -> list[str]:
         f"**{_esc(headline(load))}**",
         *_section("", reasons),
         *_table(plan_rows(report, load)),
+        *_section("", (_esc(one) for one in hidden_words(load))),
         *_section("What would change it:", (_esc(one) for one in verdict.would_change)),
     ]
 
 
 def _score(report: Report) -> list[str]:
     found = _table(score_rows(report))
-    return ["### Predictions against measurements", *found] if found else []
+    return ["### Predictions against measurements", *found, _esc(SCORE_READING)] if found else []
 
 
 def _findings(report: Report) -> list[str]:

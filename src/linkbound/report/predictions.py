@@ -7,7 +7,7 @@ import msgspec
 from linkbound.links import MEANING
 from linkbound.predict.types import Estimate, Forecast, StepTime
 from linkbound.report.types import Report
-from linkbound.report.words import errors_words
+from linkbound.report.words import errors_words, headline, hidden_words, load_words
 from linkbound.units import format_significant
 
 SCHEMA, VERSION = "linkbound.predictions", 1
@@ -18,18 +18,26 @@ def render_predictions(report: Report) -> str:
     lines = [report.machine_note, f"Predicted for {report.engine}."]
     lines += [*filter(None, [errors_words(report.calibration)]), ""]
     for shown in report.loads:
-        load = shown.load
-        lines.append(
-            f"{load.prompt_tokens:,} in, {load.output_tokens:,} out, {load.concurrency} at once"
-        )
+        lines.append(load_words(shown))
+        if not shown.forecasts:
+            lines += [headline(shown), ""]
+            continue
         lines.append(f"{'plan':<16} {'ttft_ms':>24} {'tpot_ms':>22} {'tok/s':>22}  bound by")
-        lines += [_row(one) for one in shown.forecasts]
+        lines += [*(_row(one) for one in shown.forecasts), *hidden_words(shown)]
         lines.append("")
         lines += _terms(shown.forecasts)
     arms = dict.fromkeys(one.plan.arm for shown in report.loads for one in shown.forecasts)
     lines += [f"{arm.value}: {MEANING[arm]}" for arm in arms if arm is not None]
-    lines += [f"Not predicted: {one}" for one in report.not_known if " is known for " in one]
+    lines += [f"Not predicted: {one}" for one in _not_predicted(report)]
     return "\n".join(lines).rstrip()
+
+
+def _not_predicted(report: Report) -> list[str]:
+    """Plans that have no row, each with why: no memory, no room for all at once, no curve."""
+    unfit = [f"{fit.split.name}: {fit.reason}" for fit in report.fits if not fit.fits]
+    reasons = (" is known for ", " sequences at once do not fit")
+    unpriced = [one for one in report.not_known if any(words in one for words in reasons)]
+    return [*unfit, *unpriced]
 
 
 def _row(one: Forecast) -> str:
@@ -51,7 +59,7 @@ def _terms(forecasts: tuple[Forecast, ...]) -> list[str]:
             continue
         lines.append(f"  {one.plan.name}: {_interval(one.decode.time, 1e6)}")
         lines += [
-            f"    {term.kind.value:<16} {_interval(term.time, 1e6):>26}  "
+            f"    {term.kind.words:<40} {_interval(term.time, 1e6):>26}  "
             f"{term.provenance.value}: {_short(term.basis)}"
             for term in one.decode.terms
         ]
@@ -75,6 +83,10 @@ def render_predictions_json(report: Report) -> str:
         "machine": report.machine_name,
         "recorded": report.recorded,
         "rows": [_document(one) for shown in report.loads for one in shown.forecasts],
+        "not_predicted": [
+            *(f"{load_words(one)}: {headline(one)}" for one in report.loads if not one.forecasts),
+            *_not_predicted(report),
+        ],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
 
@@ -89,6 +101,7 @@ def _document(one: Forecast) -> dict[str, Any]:
         "tpot_s": None if one.tpot_s is None else msgspec.to_builtins(one.tpot_s),
         "tokens_per_s": msgspec.to_builtins(one.tokens_per_s),
         "latency_s": msgspec.to_builtins(one.latency_s),
+        "hidden_sends_s": one.hidden_sends_s,
         "decode": _step(one.decode),
         "prefill": _step(one.prefill),
         "record_ids": list(one.record_ids),

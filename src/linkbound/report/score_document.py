@@ -43,6 +43,7 @@ def _row(row: ScoreRow) -> dict[str, Any]:
         "low": row.low,
         "high": row.high,
         "error": row.error,
+        "to_median": row.median_error if row.measured else None,
         "seen": row.seen,
         "timing": None if row.timing is None else row.timing.value,
     }
@@ -54,6 +55,8 @@ def _summary(one: Summary) -> dict[str, Any]:
         "rows": one.rows,
         "median_error": one.median,
         "worst_error": one.worst,
+        "median_to_median": one.to_median,
+        "worst_to_median": one.to_median_worst,
         "coverage": one.coverage,
         "reason": reason if one.median is None else None,
     }

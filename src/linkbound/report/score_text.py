@@ -16,6 +16,10 @@ TIMING_WORDS: Mapping[Timing | None, str] = {
     Timing.UNKNOWN: "measured at an unknown time",
 }
 """Why a row of a frozen set does not count; nothing of one that does."""
+DEFINITION = (
+    "Error: 0 inside the repeats' range, else the distance to its nearer end over that end. "
+    "To median: the distance to the repeats' median over that median."
+)
 
 
 def render_score(score: Score, machine: str) -> str:
@@ -36,7 +40,7 @@ def render_score(score: Score, machine: str) -> str:
             *(f"  {one}" for one in score.skipped),
             "",
         ]
-    lines.append("Error: 0 inside the repeats' range, else the distance to its nearer end.")
+    lines.append(DEFINITION)
     lines += [_summary(one) for one in score.summaries]
     return "\n".join(lines)
 
@@ -63,7 +67,7 @@ def _mark(row: ScoreRow) -> str:
 def _head(width: int) -> str:
     return (
         f"{'tag':<22} {'batch x input':>13} {'metric':<{width}} {'measured_ms (range)':>27} "
-        f"{'~predicted_ms (interval)':>27} {'error_%':>8}"
+        f"{'~predicted_ms (interval)':>27} {'error_%':>8} {'to_median_%':>11}"
     )
 
 
@@ -72,17 +76,26 @@ def _row(row: ScoreRow, width: int) -> str:
     predicted = f"~{_ms(row.predicted)} ({_ms(row.low)}-{_ms(row.high)})"
     return (
         f"{row.tag[:22]:<22} {row.batch:>5} x {row.input:>5} {row.metric.value:<{width}} "
-        f"{measured:>27} {predicted:>27} {row.error * 100:>8.1f}{_mark(row)}"
+        f"{measured:>27} {predicted:>27} {row.error * 100:>8.1f} "
+        f"{_to_median(row):>11}{_mark(row)}"
     )
 
 
 def _effect(row: EffectRow, width: int) -> str:
     measured = f"{_ms(row.measured)} ({_ms(row.measured_low)}-{_ms(row.measured_high)})"
-    note = f"{row.error * 100:>8.1f}" if row.scored else "  not scored: inside three spreads"
+    note = (
+        f"{row.error * 100:>8.1f} {_to_median(row):>11}"
+        if row.scored
+        else "  not scored: inside three spreads"
+    )
     return (
         f"{row.model[:22]:<22} {row.batch:>5} x {row.input:>5} {row.metric.value:<{width}} "
         f"{measured:>27} {'~' + _ms(row.predicted):>27} {note}"
     )
+
+
+def _to_median(row: ScoreRow | EffectRow) -> str:
+    return f"{row.median_error * 100:.1f}" if row.measured else "none"
 
 
 def _sign_line(signs: tuple[SignRow, ...]) -> str:
@@ -105,9 +118,15 @@ def _summary(one: Summary) -> str:
     if one.median is None or one.worst is None:
         return f"{one.metric:<18} no row that counts"
     kept = "" if one.coverage is None else f", interval meets the repeats in {one.coverage:.0%}"
+    ordinary = ""
+    if one.to_median is not None and one.to_median_worst is not None:
+        ordinary = (
+            f"; to median: median {one.to_median * 100:.1f} %, "
+            f"worst {one.to_median_worst * 100:.1f} %"
+        )
     return (
-        f"{one.metric:<18} {one.rows} rows: median {one.median * 100:.1f} %, "
-        f"worst {one.worst * 100:.1f} %{kept}"
+        f"{one.metric:<18} {one.rows} rows: error: median {one.median * 100:.1f} %, "
+        f"worst {one.worst * 100:.1f} %{ordinary}{kept}"
     )
 
 

@@ -7,11 +7,18 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from linkbound.report.table import Row, render_table
-from linkbound.report.text_tables import crossing_rows, memory_rows, plan_rows, score_rows
+from linkbound.report.text_tables import (
+    SCORE_READING,
+    crossing_rows,
+    memory_rows,
+    plan_rows,
+    score_rows,
+)
 from linkbound.report.types import LoadShown, Report
 from linkbound.report.words import (
     errors_words,
     headline,
+    hidden_words,
     load_words,
     meaning,
     outcome_counts,
@@ -36,9 +43,12 @@ def render_text(report: Report) -> str:
     lines = [*_head(report), "", *_verdicts(report)]
     for load in report.loads:
         lines += _block(f"Plans, {load_words(load)}", plan_rows(report, load), 2)
+        lines += [line for one in hidden_words(load) for line in _wrapped(one)]
     lines += _block("Memory of each GPU, GiB", memory_rows(report), 3)
     lines += _block("Crossings: payload of one rank in one step", crossing_rows(report), 4)
     lines += _block("Predictions against measurements, rows not seen", score_rows(report), 1)
+    if report.score is not None:
+        lines += _wrapped(SCORE_READING)
     lines += _findings(report)
     lines += _list("Not known, because", unique((*report.not_known, *report.machine.notes)))
     lines += _list("Placement", report.commands)

@@ -1,5 +1,6 @@
 """The tables of the terminal text and of Markdown as rows of words, header first (D1, S2, S3)."""
 
+from linkbound.report.score_text import DEFINITION
 from linkbound.report.table import Row
 from linkbound.report.types import LoadShown, Report
 from linkbound.report.words import (
@@ -84,13 +85,19 @@ def crossing_rows(report: Report) -> list[Row]:
     return rows
 
 
+SCORE_READING = (
+    f"{DEFINITION} Medians and worsts of all rows. Interval meets: rows whose predicted interval "
+    "meets the repeats' range."
+)
+
+
 def score_rows(report: Report) -> list[Row]:
-    """Medians and worsts of the rows that calibration has not seen."""
+    """Medians and worsts of the rows that calibration has not seen; SCORE_READING says of what."""
     rows: list[Row] = [
-        ("figure", "rows", "median error %", "worst error %", "interval meets the repeats %")
+        ("figure", "rows", "error %", "worst", "to median %", "worst", "interval meets %")
     ]
     for one in () if report.score is None else report.score.summaries:
-        shares = (one.median, one.worst, one.coverage)
+        shares = (one.median, one.worst, one.to_median, one.to_median_worst, one.coverage)
         words = ("none" if share is None else f"{100 * share:.1f}" for share in shares)
         rows.append((one.metric, str(one.rows), *words))
     return rows

@@ -107,6 +107,17 @@ def plan_answer(load: LoadShown, plan: Plan) -> str:
     return "baseline" if found is None else found.answer.value
 
 
+def hidden_words(load: LoadShown) -> tuple[str, ...]:
+    """Sends of pipelines that no sum of the call holds, one sentence a plan."""
+    return tuple(
+        f"{one.plan.name}: ~{format_significant(1e3 * one.hidden_sends_s)} ms of sends between "
+        "stages are hidden in the call: the stages compute other sequences meanwhile. "
+        "They are in no time and no share."
+        for one in load.forecasts
+        if one.hidden_sends_s > 0
+    )
+
+
 def best_uncrossed(load: LoadShown) -> Forecast | None:
     """The fastest plan over which nothing crosses: what splits in every arm have to beat."""
     return min(

@@ -21,6 +21,7 @@ from linkbound.report.words import (
     best_uncrossed,
     crossing_share,
     fits_word,
+    hidden_words,
     load_words,
     plan_answer,
     predicted,
@@ -103,7 +104,8 @@ def _figures(report: Report, load: LoadShown, cite: Citations) -> str:
         "counts all sequences. link and wait are shares of the whole call. ~ is predicted, its "
         "interval stands in brackets."
     )
-    return table(esc(load_words(load)), header, rows) + how(reading)
+    hidden = "".join(f"<p>{esc(one)}</p>" for one in hidden_words(load))
+    return table(esc(load_words(load)), header, rows) + hidden + how(reading)
 
 
 def _row(report: Report, load: LoadShown, one: Forecast, cite: Citations) -> list[Cell]:
@@ -132,7 +134,7 @@ def step_split(report: Report, cite: Citations) -> str:
         content.append(_stacks(f"First prefill step, {load_words(load)}", prefills, load, cite))
     kinds = {term.kind for _, step in _steps(report) for term in step.terms}
     legend = "".join(
-        f'<li><span class="swatch {look}"></span> {kind.value}</li>'
+        f'<li><span class="swatch {look}"></span> {esc(kind.words)}</li>'
         for kind, look in TERM_LOOKS.items()
         if kind in kinds
     )
@@ -153,7 +155,7 @@ def _steps(report: Report) -> list[tuple[Forecast, StepTime]]:
 def _bases(report: Report) -> str:
     """What each kind of term rests on, once for all plans."""
     bases = {
-        f"<b>{term.kind.value}</b>, {term.provenance.value}: {esc(term.basis)}"
+        f"<b>{esc(term.kind.words)}</b>, {term.provenance.value}: {esc(term.basis)}"
         for _, step in _steps(report)
         for term in step.terms
     }
@@ -190,7 +192,7 @@ def _stack(name: str, step: StepTime) -> Bar:
                 look=TERM_LOOKS[one.kind],
                 value=one.time.value * 1e3,
                 label=format_significant(one.time.value * 1e3),
-                title=f"{one.kind.value}: {predicted(one.time, 1e3)} ms, {one.provenance.value}",
+                title=f"{one.kind.words}: {predicted(one.time, 1e3)} ms, {one.provenance.value}",
             )
             for one in terms
         ),

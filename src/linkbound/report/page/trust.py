@@ -13,6 +13,7 @@ from linkbound.report.page.markup import (
     table,
     text,
 )
+from linkbound.report.score_text import DEFINITION
 from linkbound.report.types import Report
 from linkbound.report.words import errors_words, unique
 from linkbound.units import format_significant
@@ -38,7 +39,7 @@ def score(report: Report, cite: Citations) -> str:
         "Predictions against measurements",
         _summaries(found, cited),
         how(
-            "Error is 0 inside the repeats' range, else the distance to its nearer end. Rows that "
+            f"{DEFINITION} Rows that "
             "calibration has seen are not counted. Coverage is the share of rows whose predicted "
             "interval meets the measured range."
         ),
@@ -51,7 +52,17 @@ def score(report: Report, cite: Citations) -> str:
 def _summaries(found: Score, cited: str) -> str:
     header = [
         text("figure"),
-        *(number(one) for one in ("rows", "median %", "worst %", "covered %")),
+        *(
+            number(one)
+            for one in (
+                "rows",
+                "error: median %",
+                "worst %",
+                "to median: median %",
+                "worst %",
+                "covered %",
+            )
+        ),
     ]
     return table(f"Medians and worsts {cited}", header, [_summary(one) for one in found.summaries])
 
@@ -62,7 +73,13 @@ def _summary(one: Summary) -> list[Cell]:
         number(one.rows),
         *(
             number("none" if share is None else f"{100 * share:.1f}")
-            for share in (one.median, one.worst, one.coverage)
+            for share in (
+                one.median,
+                one.worst,
+                one.to_median,
+                one.to_median_worst,
+                one.coverage,
+            )
         ),
     ]
 
@@ -70,7 +87,7 @@ def _summary(one: Summary) -> list[Cell]:
 def _rows(found: Score, cited: str) -> str:
     header = [text("run"), text("metric"), *(number(one) for one in ("batch", "prompt"))]
     header += [number(one) for one in ("measured ms", "repeats", "predicted ms", "error %")]
-    header.append(text("seen"))
+    header += [number("to median %"), text("seen")]
     shown = table(f"Every row {cited}", header, [_row(one) for one in found.rows])
     return f"<details open><summary>All {len(found.rows)} rows</summary>{shown}</details>"
 
@@ -92,6 +109,7 @@ def _row(one: ScoreRow) -> list[Cell]:
         number(f"{first}-{last}"),
         number(f"~{value} ({low}-{high})"),
         number(f"{100 * one.error:.1f}", "" if one.error else "dim"),
+        number(f"{100 * one.median_error:.1f}" if one.measured else "none"),
         text("seen" if one.seen else "no"),
     ]
 
