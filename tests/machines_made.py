@@ -66,6 +66,13 @@ EIGHT = Made(
     groups=((0, 1), (0, 1, 2, 3), (0, 4), (0, 1, 4, 5), tuple(range(8))),
 )
 """Two NVLink islands of four, a socket each."""
+PCIE_PAIR = Made(
+    name="pcie-pair",
+    link=lambda _one, _other: SAME_SOCKET,
+    gpus=2,
+    groups=((0, 1),),
+)
+"""Two GPUs on PCIe."""
 
 
 def write(folder: Path, made: Made) -> Path:

@@ -14,6 +14,7 @@ LONGEST_NUMBER = 18
 """Characters of a number in an argument: more than any memory or message needs."""
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?\s*$", re.IGNORECASE)
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|h)?\s*$")
+_RATE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT])(i)?B/s\s*$", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
@@ -54,6 +55,20 @@ def parse_duration_s(text: str) -> float:
             hint="Write 20us, 5ms or 2s.",
         )
     return float(found.group(1)) * _SECONDS[found.group(2) or "s"]
+
+
+def parse_rate_bytes_per_s(text: str) -> float:
+    """Bytes a second in `text` ("200GB/s", "1.5 GiB/s"). Raises UsageError for anything else."""
+    found = _RATE.match(text)
+    number = "" if found is None else found.group(1)
+    if found is None or len(number) > LONGEST_NUMBER or float(number) == 0:
+        raise UsageError(
+            f"'{text[:40]}' is not a rate.",
+            why="Rates are a number above 0 and a unit.",
+            hint="Write 200GB/s (powers of 1000) or 1.5GiB/s (powers of 1024).",
+        )
+    base = 1024 if found.group(3) else 1000
+    return float(number) * float(base ** _POWER[found.group(2).upper()])
 
 
 def format_significant(value: float, digits: int = 3) -> str:

@@ -13,8 +13,8 @@ from linkbound.splits.types import Split
 from linkbound.study.reading import read_machine_record
 from linkbound.verdict.compare import MIN_GAIN, answer
 from linkbound.verdict.decide import Case, Unpriced, decide
+from linkbound.verdict.settle import engine_measurements
 from linkbound.verdict.types import Aim, Answer, Comparison, Reason, Verdict
-from linkbound.verdict.words import engine_measurement
 
 KEEP, REJECT, UNDECIDED = Answer.KEEP, Answer.REJECT, Answer.UNDECIDED
 
@@ -179,10 +179,14 @@ def test_a_gain_around_the_line_names_what_would_settle_it() -> None:
         "lies above 1.05x, or below.",
     )
     (wanted,) = found.measurements
-    assert wanted.what.startswith("One run each of tp2, p2p and one GPU")
+    assert wanted.what.startswith("One run each of tp2, p2p; one GPU")
     assert wanted.command == (
         "linkbound serve MODEL --split one --split tp2 --arm p2p --gpus 0,1 "
         "--prompt 100 --output 10 --concurrency 8"
+    )
+    # Two plans, two turns of each: 4 starts of 90 s, 2 x 13 calls of 8 sequences, 1.06 s and 1 s.
+    assert wanted.cost == (
+        "about 6.9 min: 4 starts of some 90 s, and 2 x 100 requests of each plan, about 54 s"
     )
     # It is the reader who compares: a run of the engine changes no verdict.
     assert "no verdict is made from such runs" in wanted.why
@@ -205,7 +209,8 @@ def test_the_command_names_splits_as_serve_reads_them(split: Split, option: str)
         answer=UNDECIDED,
         reasons=(),
     )
-    command = engine_measurement(compared, load(1, 1, 1), "MODEL", {}).command
+    (wanted,) = engine_measurements([compared], load(1, 1, 1), "MODEL", {}, {})
+    command = wanted.command
     assert f"--split {option} " in command
     (read,) = {one.split for one in plan_contenders([option], [], None, external=False)}
     assert read == split

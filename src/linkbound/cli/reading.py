@@ -43,6 +43,15 @@ def read_reports(path: Path) -> "tuple[Report, ...]":
         )
 
 
+def last_judged(study: "Study", path: Path) -> "tuple[str, str, tuple[Load, ...]]":
+    """Machine, model and loads of what was judged last. Raises StudyError where nothing was."""
+    judged = _judged(study)
+    if not judged:
+        raise no_verdict(path)
+    (machine, model), loads = list(judged.items())[-1]
+    return machine, model, loads
+
+
 def no_verdict(path: Path) -> StudyError:
     """What is wrong with a study that was stopped before its verdict."""
     return StudyError(

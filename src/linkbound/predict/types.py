@@ -101,8 +101,16 @@ class Plan(Value, frozen=True, kw_only=True):
     arm: Arm | None
 
     @property
+    def key(self) -> "PlanKey":
+        """What tells a plan from others, for lookups."""
+        return self.split, self.placement.gpus, self.arm
+
+    @property
     def name(self) -> str:
         return self.split.name if self.arm is None else f"{self.split.name}, {self.arm.value}"
+
+
+PlanKey = tuple[Split, tuple[str, ...], Arm | None]
 
 
 class Forecast(Value, frozen=True, kw_only=True):

@@ -32,8 +32,9 @@ from linkbound.verdict.types import Reason
 WIDTH = 100
 IDS = 3
 """Record ids shown after a sentence; all of them are in the other outputs."""
-MOST_REASONS, MOST_OPEN = 12, 4
-"""Reasons, and open questions, of a verdict that are shown; the other outputs have them all."""
+ADVICE = ("staging-share", "try-")
+MOST_REASONS, MOST_ADVICE, MOST_OPEN = 12, 6, 4
+"""Reasons, advice and open questions of a verdict that are shown; the other outputs have all."""
 LONGEST_NAME = 40
 """Names from outside are cut to this in tables; figures never are."""
 
@@ -94,15 +95,23 @@ def _verdict(load: LoadShown, whose: str) -> list[str]:
         *_wrapped(f"{whose}: {load_words(load)}"),
         *_wrapped(f"{verdict.answer.value.upper()}: {meaning(verdict)}. {headline(load)}"),
     ]
-    for reason in verdict.reasons[:MOST_REASONS]:
+    plain = [one for one in verdict.reasons if not _is_advice(one)]
+    advice = [one for one in verdict.reasons if _is_advice(one)]
+    for reason in (*plain[:MOST_REASONS], *advice[:MOST_ADVICE]):
         lines += _reason(reason, load)
-    lines += _more(verdict.reasons[MOST_REASONS:], "reasons")
+    lines += _more((*plain[MOST_REASONS:], *advice[MOST_ADVICE:]), "reasons")
     lines += _list("What would change it", verdict.would_change[:MOST_OPEN])
     lines += _more(verdict.would_change[MOST_OPEN:], "of them")
     for one in verdict.measurements[:MOST_OPEN]:
-        lines += [*_wrapped(f"Measure: {visible(one.what)}. {visible(one.why)}")]
+        cost = f" It takes {visible(one.cost)}." if one.cost else ""
+        lines += [*_wrapped(f"Measure: {visible(one.what)}. {visible(one.why)}{cost}")]
         lines += _command(visible(one.command))
     return [*lines, *_more(verdict.measurements[MOST_OPEN:], "measurements")]
+
+
+def _is_advice(reason: Reason) -> bool:
+    """What the link takes, and what to try instead: told whatever number of plans is compared."""
+    return reason.code.startswith(ADVICE)
 
 
 def _more(rest: Sequence[object], what: str) -> list[str]:

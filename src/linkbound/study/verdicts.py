@@ -1,34 +1,30 @@
 """The verdict stage: one verdict a load, resting on the calls it compares (D1-D3)."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Derived, Record, Skipped
+from linkbound.evidence.types import Derived, Record
 from linkbound.links import Arm, Operation
 from linkbound.model.types import Load
 from linkbound.predict.candidates import excluded_gpus
-from linkbound.predict.plans import plans_of
+from linkbound.predict.forecast import forecast
+from linkbound.predict.kernels import KernelBook, kernels_timed
+from linkbound.predict.pricing import NoForecast
 from linkbound.predict.steptime import Engine
-from linkbound.predict.types import Forecast
-from linkbound.splits.types import Fit
-from linkbound.study.faults import read_findings
-from linkbound.study.latest import latest, latest_forecasts
-from linkbound.study.predicting import engine_for
+from linkbound.predict.types import Forecast, Plan, PlanKey
+from linkbound.study.cases import StudiedCase, cases
 from linkbound.study.profiles import read_profiled
-from linkbound.study.reading import (
-    MachineRead,
-    read_access,
-    read_fits,
-    read_machine_record,
-    read_shape,
-)
+from linkbound.study.reading import MachineRead, read_access, read_machine_record, read_shape
+from linkbound.verdict.attribution import staging_share
 from linkbound.verdict.break_even import break_even
-from linkbound.verdict.decide import WEAKEST_FIRST, Case, Unpriced, decide
+from linkbound.verdict.decide import WEAKEST_FIRST, Case, decide
 from linkbound.verdict.link_gain import link_gain
+from linkbound.verdict.other_order import best_order
 from linkbound.verdict.profiled import profiled_reasons
+from linkbound.verdict.proposals import LINK_BOUND, link_share, proposals
+from linkbound.verdict.slow_member import slow_member
 from linkbound.verdict.types import PlanVerdict, Reason, Verdict
 
 _RATE_KINDS = ("links.rates", "links.latencies")
@@ -39,69 +35,95 @@ def judge_all(
 ) -> None:
     """A record of the verdict for each load."""
     held = read_machine_record(study, machine)
-    shape = read_shape(study, model)[1]
-    engine = engine_for(study, machine, shape)
-    profiled = read_profiled(study, held, shape.name)
-    for load in loads:
-        subject = {"machine": machine, "model": model, **msgspec.to_builtins(load)}
-        calls = latest_forecasts(study, **subject)
-        fits = read_fits(study, **subject)
-        case = Case(
-            load=load,
-            # A reason cites the call that holds its figures; the call leads on to the constants.
-            forecasts=tuple(
-                msgspec.structs.replace(found, record_ids=(record.id,)) for record, found in calls
-            ),
-            fits=tuple(fit for _, fit in fits),
-            gain_error=engine.calibration.gain_error,
-            min_gain=min_gain,
-            unpriced=_unpriced(study, held, fits, subject),
-            model=model,
-            labels={gpu.key: gpu.label for gpu in held.machine.gpus},
-            findings=read_findings(study, machine),
-        )
-        verdict = with_break_even(decide(case), case, engine)
-        link = _link_reason(study, held, engine)
-        beside = (*profiled_reasons(load, profiled), *(() if link is None else (link,)))
+    profiled = read_profiled(study, held, read_shape(study, model)[1].name)
+    for one in cases(study, machine, model, loads, min_gain):
+        case = one.case
+        verdict = with_break_even(judge(one), case, one.engine)
+        link = _link_reason(study, held, one.engine)
+        beside = (*profiled_reasons(case.load, profiled), *(() if link is None else (link,)))
         verdict = msgspec.structs.replace(verdict, reasons=(*verdict.reasons, *beside))
         study.append(
             Record(
                 kind="verdict.load",
-                subject=subject,
+                subject={"machine": machine, "model": model, **msgspec.to_builtins(case.load)},
                 outcome=Derived(values={"verdict": msgspec.to_builtins(verdict)}),
                 method="linkbound.verdict.decide",
                 machine=held.fingerprint.id,
-                parents=tuple(record.id for record, _ in (*calls, *fits)),
+                parents=one.records,
             )
         )
 
 
-def _unpriced(
-    study: Study,
-    held: MachineRead,
-    fits: Iterable[tuple[Record, Fit]],
-    subject: Mapping[str, Any],
-) -> tuple[Unpriced, ...]:
-    """Plans that fit and whose call was skipped, with the reason."""
-    excluded = excluded_gpus(held.machine, read_access(study, held.name))
-    plans = {
-        (plan.split.name, None if plan.arm is None else plan.arm.value): plan
-        for _, fit in fits
-        if fit.fits
-        for plan in plans_of(fit.split, held.machine, excluded)
-    }
-    return tuple(
-        Unpriced(
-            plan=plans[record.subject["split"], record.subject["arm"]],
-            reason=Reason(
-                code=record.outcome.reason.code,
-                text=record.outcome.reason.text,
-                record_ids=(record.id,),
-            ),
-        )
-        for record in latest(study, "predict.call", **subject)
-        if isinstance(record.outcome, Skipped)
+def judge(one: StudiedCase) -> Verdict:
+    """The verdict of a case, with what its links do to plans and what to try instead."""
+    case = one.case
+    verdict = decide(case)
+    mine = {plan.plan.key: tuple(_of_plan(one, plan.plan)) for plan in verdict.plans}
+    plans = tuple(
+        msgspec.structs.replace(plan, reasons=(*plan.reasons, *mine[plan.plan.key]))
+        for plan in verdict.plans
     )
+    added = [reason for reasons in mine.values() for reason in reasons]
+    shares = [found for found in map(staging_share, *_in_both_arms(case)) if found is not None]
+    tried = proposals(case, one.held.machine, _others(one))
+    reasons = dict.fromkeys((*verdict.reasons, *added, *shares, *tried))
+    return msgspec.structs.replace(verdict, plans=plans, reasons=tuple(reasons))
+
+
+def _of_plan(one: StudiedCase, plan: Plan) -> Iterator[Reason]:
+    """What is wrong with the links of one plan."""
+    labels = [one.case.labels[key] for key in plan.placement.gpus]
+    slow = slow_member(plan, labels, one.rates, one.rate_ids)
+    if slow is not None:
+        yield slow
+    if plan.key in one.beside:
+        yield one.beside[plan.key]
+
+
+def _in_both_arms(case: Case) -> tuple[list[Forecast], list[Forecast]]:
+    """Splits that are priced direct and staged, and the same staged."""
+    staged = {one.plan.split: one for one in case.forecasts if one.plan.arm is Arm.STAGED}
+    direct = [one for one in case.forecasts if one.plan.arm is Arm.P2P and one.plan.split in staged]
+    return direct, [staged[one.plan.split] for one in direct]
+
+
+def _others(one: StudiedCase) -> Mapping[PlanKey, Mapping[str, Forecast]]:
+    """Each link-bound split in its best order, and over the other all-reduces that were timed."""
+    found: dict[PlanKey, dict[str, Forecast]] = {}
+    for mine in one.case.forecasts:
+        plan = mine.plan
+        if plan.arm is None or link_share(mine) < LINK_BOUND:
+            continue
+        other = best_order(one.engine, one.tree, plan, one.case.load)
+        names = {} if other is None or _same_groups(plan, other) else {"order": (one.engine, other)}
+        if plan.arm is Arm.P2P and plan.split.tp > 1:
+            group = tuple(one.case.labels[key] for key in plan.placement.gpus[: plan.split.tp])
+            for kernel in kernels_timed(one.engine.book, group):
+                names[kernel] = (one.engine.with_book(KernelBook(one.engine.book, kernel)), plan)
+        found[plan.key] = {
+            name: forecasted
+            for name, (engine, asked) in names.items()
+            for forecasted in _forecast(engine, asked, mine)
+        }
+    return found
+
+
+def _same_groups(plan: Plan, other: Plan) -> bool:
+    """Whether both put the same GPUs into the same groups, in whatever order inside them."""
+    size = plan.split.tp
+
+    def groups(gpus: tuple[str, ...]) -> list[frozenset[str]]:
+        return [frozenset(gpus[at : at + size]) for at in range(0, len(gpus), size)]
+
+    return groups(plan.placement.gpus) == groups(other.placement.gpus)
+
+
+def _forecast(engine: Engine, plan: Plan, mine: Forecast) -> Iterator[Forecast]:
+    try:
+        found = forecast(engine, plan, mine.load)
+    except NoForecast:
+        return
+    yield msgspec.structs.replace(found, record_ids=mine.record_ids)
 
 
 def _link_reason(study: Study, held: MachineRead, engine: Engine) -> Reason | None:

@@ -14,6 +14,7 @@ from linkbound.verdict import words
 from linkbound.verdict.compare import MIN_GAIN, answer
 from linkbound.verdict.distrust import faults
 from linkbound.verdict.gain import time_gain
+from linkbound.verdict.settle import curve_measurement, engine_measurements
 from linkbound.verdict.types import (
     Aim,
     Answer,
@@ -281,9 +282,12 @@ def _would_change(case: Case, plans: tuple[PlanVerdict, ...]) -> tuple[str, ...]
 
 def _measurements(case: Case, plans: tuple[PlanVerdict, ...]) -> tuple[Measurement, ...]:
     open_ones = tuple(one for one in plans if one.answer is Answer.UNDECIDED)
-    found = [
-        words.engine_measurement(one, case.load, case.model, case.labels)
-        for one in _open_comparisons(open_ones)
-    ]
-    blind = [one.plan.name for one in _open_unpriced(case) if one.reason.code == NO_CURVE]
-    return (*found, *([words.curve_measurement(blind)] if blind else []))
+    found = engine_measurements(
+        _open_comparisons(open_ones),
+        case.load,
+        case.model,
+        case.labels,
+        {one.plan.key: one.latency_s.value for one in case.forecasts},
+    )
+    blind = [one.plan.name for one in _open_unpriced(case)]
+    return (*found, *([curve_measurement(blind)] if blind else []))

@@ -47,6 +47,8 @@ class Measurement(Value, frozen=True, kw_only=True):
     what: str
     command: str
     why: str
+    cost: str = ""
+    """How long it takes, as far as that is known; empty where a verdict was made before it was."""
 
 
 class BreakEven(Value, frozen=True, kw_only=True):

@@ -1,14 +1,13 @@
 """What a verdict says: its headline, its reasons, and what would settle an open one (D1-D3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from linkbound.evidence.types import Figure, Provenance
-from linkbound.model.read_model import bundled_names
 from linkbound.model.types import Load
 from linkbound.predict.types import Estimate, Forecast, Plan
 from linkbound.splits.types import Fit, Split
 from linkbound.units import format_time
-from linkbound.verdict.types import Aim, Answer, Comparison, Measurement, PlanVerdict, Reason
+from linkbound.verdict.types import Aim, Answer, Comparison, PlanVerdict, Reason
 
 NO_PLAN = "no-plan-holds"
 """Code of the reason of a verdict where the load is in memory nowhere."""
@@ -153,7 +152,13 @@ def capacity_reason(split: Split, mine: Fit | None, fullest: Fit, load: Load) ->
 def link_reason(direct: Forecast, staged: Forecast, gain: Estimate, min_gain: float) -> Reason:
     """What the direct link is worth to a split: it is the same one with and without it."""
     name, figures = direct.plan.split.name, gain_text(gain)
-    if gain.high < 1 + min_gain:
+    if gain.high < 1:
+        code = "link-slower-than-staging"
+        text = (
+            f"Peer-to-peer is slower than staging here: with it {name} has {figures} the speed. "
+            "Switch it off: NCCL_P2P_DISABLE=1 and the engine's own all-reduce too."
+        )
+    elif gain.high < 1 + min_gain:
         code = "link-does-not-matter"
         text = f"The direct link does not matter here: with it {name} has {figures} the speed."
     elif gain.low >= 1 + min_gain:
@@ -175,51 +180,4 @@ def settling_text(comparison: Comparison, min_gain: float) -> str:
     return (
         f"A measured gain of {comparison.plan.name} over {comparison.baseline.name} answers that "
         f"comparison for you if its interval lies above {1 + min_gain:.2f}x, or below."
-    )
-
-
-def engine_measurement(
-    comparison: Comparison, load: Load, model: str, labels: Mapping[str, str]
-) -> Measurement:
-    """Both plans on the engine, under the load; who runs it compares the two."""
-    plan, baseline = comparison.plan, comparison.baseline
-    wider = max(plan, baseline, key=lambda one: one.split.gpus)
-    arm = plan.arm or baseline.arm
-    ordinals = (labels.get(key, key).removeprefix("GPU") for key in wider.placement.gpus)
-    words = [
-        f"linkbound serve {model}",
-        # A bundled model is a configuration alone: serve refuses it without.
-        *(["--dummy-weights"] if model in bundled_names() else []),
-        f"--split {_split_option(baseline.split)} --split {_split_option(plan.split)}",
-        *([f"--arm {arm.value}"] if arm is not None else []),
-        f"--gpus {','.join(ordinals)}",
-        f"--prompt {load.prompt_tokens} --output {load.output_tokens}",
-        f"--concurrency {load.concurrency}",
-    ]
-    return Measurement(
-        what=f"One run each of {plan.name} and {baseline.name} at this load on this machine",
-        command=" ".join(words),
-        why=f"The {comparison.aim.value} comparison is inside the error of the prediction; a "
-        "measured pair of runs has a spread of a few percent. It prints both side by side, and "
-        "you read the answer there: no verdict is made from such runs, this one stays a "
-        "prediction.",
-    )
-
-
-def _split_option(split: Split) -> str:
-    """The split as `--split` takes it."""
-    if split.gpus == 1:
-        return "one"
-    if split.gpus == split.replicas and split.ep == 1:
-        return f"x{split.replicas}"
-    return split.name.replace(" ", "")
-
-
-def curve_measurement(names: Sequence[str]) -> Measurement:
-    """Times of the calls that plans make and that no curve gives."""
-    return Measurement(
-        what=f"Times of the calls between the GPUs of {'; '.join(names)}",
-        command="linkbound links",
-        why="No curve of this machine prices them. Run it there and study the same file; or put a "
-        "table of nccl-tests for these GPUs into the machine's folder.",
     )

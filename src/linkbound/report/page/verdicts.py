@@ -160,9 +160,9 @@ def would_change(report: Report) -> str:
     for load in report.loads:
         entries = [esc(one) for one in load.verdict.would_change]
         for one in load.verdict.measurements:
-            entries.append(
-                f"{esc(one.what)}. {esc(one.why)}<pre><code>{esc(one.command)}</code></pre>"
-            )
+            cost = f" It takes {esc(one.cost)}." if one.cost else ""
+            words = f"{esc(one.what)}. {esc(one.why)}{cost}"
+            entries.append(f"{words}<pre><code>{esc(one.command)}</code></pre>")
         if entries:
             content.append(f"<h3>{esc(load_words(load))}</h3>{items(entries)}")
     return section("would-change", "What would change this", *content)
