@@ -103,5 +103,5 @@ def curve_measurement(names: Sequence[str]) -> Measurement:
         command="linkbound links",
         why="No curve of this machine prices them. Run it there and study the same file; or put a "
         "table of nccl-tests for these GPUs into the machine's folder.",
-        cost="what `linkbound links --dry-run` says there, minutes for two GPUs",
+        cost="what `linkbound links --dry-run` says there, about a minute for two GPUs",
     )
