@@ -70,6 +70,13 @@ def test_contenders_of_splits_and_arms():
     assert external.name == "tp2 by hand"
 
 
+def test_a_split_may_name_its_arm():
+    found = plan_contenders(("tp2", "pp2 staged"), ("p2p", "nccl"), None, external=False)
+    assert [one.name for one in found] == ["tp2 p2p", "tp2 nccl", "pp2 staged"]
+    with pytest.raises(UsageError, match="nothing crosses in it"):
+        plan_contenders(("one staged",), (), None, external=False)
+
+
 def test_slo_words():
     assert parse_slo("ttft=200ms,e2e=5s") == Slo(ttft_s=0.2, e2e_s=5.0)
     assert parse_slo(None) is None

@@ -7,7 +7,7 @@ from linkbound.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from linkbound.serve.batch_types import Batch
-    from linkbound.serve.contenders import ServeRun
+    from linkbound.serve.contenders import Contender, ServeRun
     from linkbound.serve.engines.types import Engine
     from linkbound.serve.load_types import TraceEntry
     from linkbound.serve.plan import LoadWords
@@ -51,9 +51,11 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
             why="A batch is given to one engine whole.",
             hint="Write --engine vllm: requests are dealt out to replicas.",
         )
+    beside = _cache_bytes(model, run.batches, contenders) if asked["side_by_side"] else None
     return msgspec.structs.replace(
         run,
         contenders=contenders,
+        cache_bytes=beside,
         repeats=asked["repeats"],
         devices=devices_of(asked["gpus"]),
         urls=tuple(url.rstrip("/") for url in asked["urls"]),
@@ -114,7 +116,6 @@ def _batches(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
         context_tokens=-(-(longest + CONTEXT_MARGIN) // 1024) * 1024,
         sequences=1,
         batch_limit_s=asked["limit_s"],
-        cache_bytes=_cache_bytes(model, batches) if asked["side_by_side"] else None,
     )
 
 
@@ -130,18 +131,15 @@ def _refuse(asked: dict[str, Any], names: tuple[str, ...], engine: "Engine") -> 
             )
 
 
-def _cache_bytes(model: str, batches: "tuple[Batch, ...]") -> int:
-    """Of the largest batch with a tenth more, and one sequence, on one GPU: on each of two, ample.
-
-    Raises InputError where the model's sizes are not known.
-    """
-    from linkbound.model.derive import cache_bytes
+def _cache_bytes(
+    model: str, batches: "tuple[Batch, ...]", contenders: "tuple[Contender, ...]"
+) -> int:
+    """Raises InputError where the model's sizes are not known."""
     from linkbound.model.read_model import read_model
+    from linkbound.serve.cache_room import room_bytes
 
-    shape = read_model(model)
-    sequences = [cache_bytes(shape, one.prompt_tokens + one.output_tokens) for one in batches]
-    whole = max(one.batch * size for one, size in zip(batches, sequences, strict=True))
-    return int(1.1 * whole + 2 * max(sequences))
+    demands = [(one.batch, one.prompt_tokens + one.output_tokens) for one in batches]
+    return room_bytes(read_model(model), contenders, demands)
 
 
 def read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":

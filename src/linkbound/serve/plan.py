@@ -158,7 +158,10 @@ def plan_contenders(
     *,
     external: bool,
 ) -> tuple[Contender, ...]:
-    """Every split in every arm; what has nothing to split, once and without one; then twins."""
+    """Every split in every arm, or in the one that it names ("tp2 staged"); then twins.
+
+    What has nothing to split stands there once and without an arm. Raises UsageError.
+    """
     if external:
         if splits or arms:
             raise UsageError(
@@ -169,10 +172,19 @@ def plan_contenders(
         return (Contender(split=parse_split("one"), arm=None, label=label or "running server"),)
     contenders: dict[Contender, None] = {}
     for text in splits or (() if twins else ("one",)):
-        split = parse_split(text)
-        alone = split.tp * split.pp * split.ep == 1
-        for arm in (None,) if alone else tuple(Arm(one) for one in arms) or (Arm.P2P,):
-            contenders[Contender(split=split, arm=arm)] = None
+        words, own = _own_arm(text)
+        split = parse_split(words)
+        asked = (own,) if own else tuple(Arm(one) for one in arms) or (Arm.P2P,)
+        if split.tp * split.pp * split.ep > 1:
+            contenders |= dict.fromkeys(Contender(split=split, arm=arm) for arm in asked)
+        elif own is None:
+            contenders[Contender(split=split, arm=None)] = None
+        else:
+            raise UsageError(
+                f"--split '{text}' names an arm, and nothing crosses in it.",
+                why="An arm decides how GPUs of one model talk to each other.",
+                hint=f"Write --split '{words}'.",
+            )
     for text in twins:
         contenders[Contender(split=Split(), arm=None, twin_of=parse_split(text))] = None
     if arms and all(one.arm is None for one in contenders):
@@ -182,6 +194,12 @@ def plan_contenders(
             hint="Add --split tp2 or --split pp2.",
         )
     return tuple(contenders)
+
+
+def _own_arm(text: str) -> tuple[str, Arm | None]:
+    """A split's words without the arm that may stand after them, as tables name a contender."""
+    words, _, last = text.strip().rpartition(" ")
+    return (words, Arm(last)) if words and last in set(Arm) else (text, None)
 
 
 def parse_slo(text: str | None) -> Slo | None:
