@@ -143,7 +143,7 @@ def test_the_same_command_goes_on(tmp_path):
 
 def test_side_by_side_all_stand_before_the_first_batch_and_take_turns(tmp_path):
     contenders = (ONE, tp2(Arm.P2P), TWIN)
-    run = asked(tmp_path, contenders=contenders, repeats=2, cache_bytes=10**9)
+    run = asked(tmp_path, contenders=contenders, repeats=2, side_by_side=True)
     records, starts, said = measure(tmp_path, run)
     assert [line for line in said if line.endswith("starting vllm-offline")] == said[:3]
     assert [line.partition(",")[0] for line in said[3:]] == [
@@ -156,7 +156,7 @@ def test_side_by_side_all_stand_before_the_first_batch_and_take_turns(tmp_path):
 
 
 def test_side_by_side_a_dead_engine_costs_its_own_batches(tmp_path):
-    dead = asked(tmp_path, "dies-later", cache_bytes=10**9, repeats=2)
+    dead = asked(tmp_path, "dies-later", side_by_side=True, repeats=2)
     records, _, said = measure(tmp_path, dead)
     kinds = [type(record.outcome) for record in records]
     assert kinds == [Measured, Measured, Failed, Failed]

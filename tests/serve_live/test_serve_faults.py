@@ -123,6 +123,13 @@ def test_killed_server_costs_its_cell_only(tmp_path, program):
     assert [start.subject["start"] for start in starts] == [1, 2]
 
 
+def test_a_hang_gets_a_fresh_server_though_its_health_answers(tmp_path, program):
+    run = asked(program, "hang", cells=(cell(limit_s=0.3), cell(limit_s=0.3, warm_up=0)))
+    loads, starts, _ = serve(tmp_path, run)
+    assert [load.outcome.reason.code for load in loads] == ["time-limit", "all-failed"]
+    assert len(starts) == 2
+
+
 def test_silent_server_is_found_and_replaced(tmp_path, program, monkeypatch):
     monkeypatch.setattr("linkbound.serve.process._PROBE_LIMIT_S", 0.3)
     monkeypatch.setattr("linkbound.serve.process.ServerProcess.is_healthy", _quick_health)

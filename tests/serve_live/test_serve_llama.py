@@ -88,6 +88,25 @@ def test_full_comparison(tmp_path, model):
     assert again.stdout == result.stdout
 
 
+@pytest.mark.usefixtures("any_client")
+def test_real_servers_side_by_side(tmp_path, model):
+    study_path = tmp_path / "beside.linkbound"
+    result = run_verb(
+        *(model, "--engine", "xllamacpp", "--split", "one", "--split", "x2", "-C", study_path),
+        *("--side-by-side", "--concurrency", "3", "--requests", "12", "--prompt", "40"),
+        *("--output", "10", "--sequences", "4", "--limit", "60"),
+    )
+    assert result.exception is None, result.exception
+    with Study.open(study_path) as study:
+        loads = study.find("serve.load")
+        assert [load.subject["contender"] for load in loads] == [
+            *("one GPU", "2 replicas", "2 replicas", "one GPU"),
+        ]
+        assert all(isinstance(load.outcome, Measured) for load in loads)
+        assert len(study.find("serve.start")) == 2
+        assert study.verify() == []
+
+
 def plain_run(model, **changes):
     cells = tuple(
         Cell(

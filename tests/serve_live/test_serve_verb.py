@@ -166,6 +166,10 @@ def test_list_is_printed():
     out = run_verb("--list").stdout
     assert "vllm: vLLM [verified with 0.24.0 on 2x H200: tp2, arm p2p]" in out
     assert "sglang: SGLang [unverified]" in out
+    blocks = {block.partition(":")[0]: block for block in out.split("\n\n")}
+    assert "side by side: yes, its cache is told its size" in blocks["vllm"]
+    assert "side by side: yes, its cache is its places" in blocks["llama.cpp"]
+    assert "side by side: no" in blocks["sglang"]
 
 
 def test_run_without_any_figure_is_exit_one(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--side-by-side",
     is_flag=True,
-    help="Build every engine at once; they share the memory and take turns.",
+    help="Start every contender at once; they share the memory and take turns.",
 )
 @click.option(
     "--runs",

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from linkbound.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from linkbound.serve.batch_types import Batch
-    from linkbound.serve.contenders import Contender, ServeRun
+    from linkbound.serve.contenders import ServeRun
     from linkbound.serve.engines.types import Engine
     from linkbound.serve.load_types import TraceEntry
     from linkbound.serve.plan import LoadWords
@@ -27,6 +26,7 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
     """Everything that was asked, in one value. Raises UsageError and InputError."""
     import msgspec
 
+    from linkbound.serve.beside import stand_side_by_side
     from linkbound.serve.plan import plan_contenders
 
     if model is None or engine.starts == bool(asked["urls"]):
@@ -51,11 +51,9 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
             why="A batch is given to one engine whole.",
             hint="Write --engine vllm: requests are dealt out to replicas.",
         )
-    beside = _cache_bytes(model, run.batches, contenders) if asked["side_by_side"] else None
-    return msgspec.structs.replace(
+    run = msgspec.structs.replace(
         run,
         contenders=contenders,
-        cache_bytes=beside,
         repeats=asked["repeats"],
         devices=devices_of(asked["gpus"]),
         urls=tuple(url.rstrip("/") for url in asked["urls"]),
@@ -66,6 +64,7 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
         ready_limit_s=asked["ready_limit_s"],
         allow_multicast=asked["allow_multicast"],
     )
+    return stand_side_by_side(run) if asked["side_by_side"] else run
 
 
 def _cells(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
@@ -74,7 +73,7 @@ def _cells(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.plan import parse_slo, plan_cells
 
-    _refuse(asked, ("batches", "twins", "side_by_side", "runs_file"), engine)
+    _refuse(asked, ("batches", "twins", "runs_file"), engine)
     words = _load_words(asked)
     lengths = [(entry.prompt_tokens, entry.output_tokens) for entry in words.trace]
     lengths.append((words.prompt_tokens, words.output_tokens))
@@ -129,17 +128,6 @@ def _refuse(asked: dict[str, Any], names: tuple[str, ...], engine: "Engine") -> 
                 why="Requests have arrivals; a batch is given at once.",
                 hint="Write --engine vllm for requests, --engine vllm-offline for batches.",
             )
-
-
-def _cache_bytes(
-    model: str, batches: "tuple[Batch, ...]", contenders: "tuple[Contender, ...]"
-) -> int:
-    """Raises InputError where the model's sizes are not known."""
-    from linkbound.model.read_model import read_model
-    from linkbound.serve.cache_room import room_bytes
-
-    demands = [(one.batch, one.prompt_tokens + one.output_tokens) for one in batches]
-    return room_bytes(read_model(model), contenders, demands)
 
 
 def read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":

@@ -39,7 +39,7 @@ def batch_subject(
         "output_tokens": batch.output_tokens,
         "calls": batch.calls,
         "seed": batch.seed,
-        "side_by_side": run.cache_bytes is not None,
+        "side_by_side": run.side_by_side,
         "repeat": repeat,
         # What was merely measured moves no prediction: `linkbound calibrate` chooses.
         "calibrates": False,

@@ -1,9 +1,8 @@
-"""The cache that each of several engines needs that share their GPUs (P2, S3)."""
+"""The cache that an engine needs which shares its GPUs with others (P2, S3)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from linkbound.model.types import ModelShape
-from linkbound.serve.contenders import Contender
 from linkbound.splits.cache import RankCache, rank_cache
 from linkbound.splits.ranks import stage_layers
 from linkbound.splits.types import Split
@@ -11,23 +10,34 @@ from linkbound.splits.types import Split
 BLOCK_TOKENS = 16
 """Of the engines that can be told the size of their cache; the kind of a cache may round up."""
 MORE = 1.1
+"""Times what a load needs: a cache that is just full makes an engine put sequences back."""
+_SPARE_SEQUENCES = 2
+"""Of the whole context: an engine ends at its start where not one has room."""
 
 
 def room_bytes(
-    shape: ModelShape, contenders: Iterable[Contender], demands: Sequence[tuple[int, int]]
+    shape: ModelShape, split: Split, demands: Iterable[tuple[int, int]], context_tokens: int
 ) -> int:
-    """Bytes on each GPU that hold any one of `demands`, (sequences, tokens), for every contender.
+    """Bytes on each GPU of `split` that hold any one of `demands`, (sequences, tokens of each).
 
-    A tenth more than the largest, and two of the longest sequences.
+    That of the rank which caches most: an engine has caches of one size on all of its GPUs.
     """
-    caches = [cache for one in contenders for cache in _rank_caches(shape, one.split)]
-    return max(_demanded(cache, demands) for cache in caches)
+    wanted = tuple(demands)
+    return max(_demanded(cache, wanted, context_tokens) for cache in _rank_caches(shape, split))
 
 
-def _demanded(cache: RankCache, demands: Sequence[tuple[int, int]]) -> int:
-    sizes = [cache.sequence_bytes(tokens, BLOCK_TOKENS) for _, tokens in demands]
-    whole = max(count * size for (count, _), size in zip(demands, sizes, strict=True))
-    return int(MORE * whole + 2 * max(sizes))
+def _demanded(cache: RankCache, demands: Iterable[tuple[int, int]], context_tokens: int) -> int:
+    most = max(count * _sequence_bytes(cache, tokens) for count, tokens in demands)
+    return int(MORE * most + _SPARE_SEQUENCES * _sequence_bytes(cache, context_tokens))
+
+
+def _sequence_bytes(cache: RankCache, tokens: int) -> float:
+    """With a block more, for tokens of steps that are formed ahead.
+
+    Windows are not counted: while a prompt is read, more than a window is kept.
+    """
+    blocks = -(-tokens // BLOCK_TOKENS) + 1
+    return cache.state_bytes + blocks * BLOCK_TOKENS * cache.bytes_per_token
 
 
 def _rank_caches(shape: ModelShape, split: Split) -> list[RankCache]:

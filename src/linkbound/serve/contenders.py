@@ -63,19 +63,29 @@ class ServeRun(Value, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()
     ready_limit_s: float = 600.0
     batch_limit_s: float = 600.0
-    cache_bytes: int | None = None
-    """Of each GPU's cache in every engine, where all engines of a run stand side by side."""
+    side_by_side: bool = False
+    """All engines at once on the same GPUs, one at work while the others wait."""
+    cache_bytes: tuple[int, ...] = ()
+    """Of each contender's cache on each of its GPUs; empty: engines are told of no bytes."""
     allow_multicast: bool = False
     machine: str | None = None
     """Fingerprint of the host; None where it was not asked."""
+
+    def cache_of(self, contender: Contender) -> int | None:
+        """Bytes of cache that this contender is told of; None where it is told none."""
+        return self.cache_bytes[self.contenders.index(contender)] if self.cache_bytes else None
 
 
 def turns(contenders: Sequence[Contender], repeats: int) -> Iterator[tuple[int, Contender]]:
     """(repeat, contender) in the order ABBA: what drifts slowly meets every contender alike."""
     for repeat in range(repeats):
-        order = contenders if repeat % 2 == 0 else tuple(reversed(contenders))
-        for contender in order:
+        for contender in in_order(contenders, repeat):
             yield repeat, contender
+
+
+def in_order(contenders: Sequence[Contender], repeat: int) -> Sequence[Contender]:
+    """Contenders in the order of this repeat: every second one the other way round."""
+    return contenders if repeat % 2 == 0 else tuple(reversed(contenders))
 
 
 def cell_subject(run: ServeRun, contender: Contender, cell: Cell, repeat: int) -> Mapping[str, Any]:
@@ -89,6 +99,8 @@ def cell_subject(run: ServeRun, contender: Contender, cell: Cell, repeat: int) -
         "gpus": contender.split.gpus if contender.label is None else None,
         "arm": None if contender.arm is None else contender.arm.value,
         **cell_dimensions(cell),
+        # None, not False: cells of older studies do not name it.
+        "side_by_side": run.side_by_side or None,
         "repeat": repeat,
     }
 

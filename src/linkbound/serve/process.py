@@ -1,7 +1,9 @@
 """A server process: started without a shell, in its own group, on loopback; always ended (P2)."""
 
 import http.client
+import itertools
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -17,7 +19,14 @@ from linkbound.evidence.types import Reason
 from linkbound.values import Value
 
 LOOPBACK = "127.0.0.1"
-_POLL_S = 0.05
+_DEALT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUAL_FIRST_DEALT = 32_768
+_FIRST_PORT = 12_000
+_BLOCK = 8
+"""Ports from one server's to the next one's: vLLM's own is in between."""
+# From anywhere on: another run on this host begins elsewhere.
+_NUMBERS = itertools.count(secrets.randbelow(2**16))
+POLL_S = 0.05
 _PROBE_LIMIT_S = 5.0
 _LAST_WORDS = 2000
 _TELLING = (
@@ -47,10 +56,39 @@ class Launch(Value, frozen=True, kw_only=True):
 
 
 def free_port() -> int:
-    """A port of loopback that was free a moment ago."""
+    """A port of loopback that is free, and that no other start of this process was given.
+
+    An engine binds it only after its imports. So it is none of those that the kernel deals out
+    meanwhile, and the ones after it are left to the same engine.
+    """
+    ports = range(_FIRST_PORT, _first_dealt_port() - _BLOCK, _BLOCK)
+    for number in itertools.islice(_NUMBERS, len(ports)):
+        port = ports[number % len(ports)]
+        if _is_free(port):
+            return port
+    raise UsageError(
+        f"No port from {ports[0]} to {ports[-1]} is free.",
+        why="Every server needs one.",
+        hint="End servers that are left over from earlier runs.",
+    )
+
+
+def _first_dealt_port() -> int:
+    """Of those that the kernel gives to whoever asks for any; Linux's default where it is odd."""
+    try:
+        first = int(_DEALT_PORTS.read_text().split()[0])
+    except OSError:
+        first = _USUAL_FIRST_DEALT
+    return first if first > 2 * _FIRST_PORT else _USUAL_FIRST_DEALT
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
 
 
 def ask(port: int, path: str, limit_s: float = _PROBE_LIMIT_S) -> tuple[int, bytes] | None:
@@ -77,7 +115,12 @@ class ServerProcess:
         for path, text in launch.files.items():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             Path(path).write_text(text, encoding="utf-8")
+        self._began = time.monotonic()
         self._process = _start(launch.argv, launch.whole_environment(), log)
+        self.settled_s: float | None = None
+        """Seconds from its start until it was ready, or never to be; None: neither is known yet."""
+        self.refusal: Reason | None = None
+        """Why it will never be ready."""
 
     def __enter__(self) -> Self:
         return self
@@ -118,20 +161,28 @@ class ServerProcess:
 
     def wait_ready(self, limit_s: float) -> Reason | None:
         """Wait until its health answers 200; a reason where it died or took too long."""
-        deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
-            if death := self.death():
-                return death
-            left_s = max(_POLL_S, min(_PROBE_LIMIT_S, deadline - time.monotonic()))
-            answer = ask(self.port, self._health, left_s)
-            if answer is not None and answer[0] == 200:
-                # Another program's health on this port is not ours.
-                return self.death()
-            time.sleep(_POLL_S)
-        return Reason(
-            code="server-not-ready",
-            text=f"The server was not ready after {limit_s:g} s. {self.last}",
-        )
+        while not self.settled(limit_s):
+            time.sleep(POLL_S)
+        return self.refusal
+
+    def settled(self, limit_s: float) -> bool:
+        """Whether it is ready or never will be, `limit_s` after its start at the latest."""
+        if self.settled_s is not None:
+            return True
+        left_s = self._began + limit_s - time.monotonic()
+        answer = ask(self.port, self._health, min(_PROBE_LIMIT_S, max(POLL_S, left_s)))
+        waited_s = time.monotonic() - self._began
+        is_ready = answer is not None and answer[0] == 200
+        # Another program's health on this port is not ours.
+        self.refusal = self.death()
+        if self.refusal is None and not is_ready and waited_s >= limit_s:
+            self.refusal = Reason(
+                code="server-not-ready",
+                text=f"The server was not ready after {limit_s:g} s. {self.last}",
+            )
+        if is_ready or self.refusal is not None:
+            self.settled_s = waited_s
+        return self.settled_s is not None
 
     def is_healthy(self) -> bool:
         """Whether it runs and its health answers 200 now."""
@@ -157,7 +208,7 @@ class ServerProcess:
         while self._process.returncode is None and time.monotonic() < deadline:
             if os.waitid(os.P_PID, self._process.pid, options) is not None:
                 return
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
 
 def _start(

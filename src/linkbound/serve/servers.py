@@ -1,6 +1,7 @@
 """The servers of one contender, one a replica: started together, ready together, ended always."""
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from linkbound.serve.contenders import Contender, ServeRun
 from linkbound.serve.engines import ENGINES
 from linkbound.serve.engines.types import ServerPlan
 from linkbound.serve.load_types import Target
-from linkbound.serve.process import Launch, ServerProcess, free_port
+from linkbound.serve.process import POLL_S, Launch, ServerProcess, free_port
 from linkbound.splits.types import Split
 
 DYING_S = 0.5
@@ -40,6 +41,10 @@ class Servers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End all that runs; what it wrote can still be read."""
         self._stack.close()
 
     def start(self) -> None:
@@ -58,10 +63,22 @@ class Servers:
 
     def wait_ready(self) -> Reason | None:
         """Wait for all; a reason where one died or was not ready in time."""
-        for process in self.processes:
-            if reason := process.wait_ready(self._run.ready_limit_s):
-                return reason
-        return None
+        while not self.settled():
+            time.sleep(POLL_S)
+        return next((process.refusal for process in self._refused()), None)
+
+    def settled(self) -> bool:
+        """Whether all are ready, or one never will be; asks those that are neither yet."""
+        found = [process.settled(self._run.ready_limit_s) for process in self.processes]
+        return all(found) or bool(self._refused())
+
+    def settled_s(self) -> float:
+        """Seconds until the slowest was ready, or until one was never to be."""
+        decisive = self._refused() or self.processes
+        return max((process.settled_s or 0.0 for process in decisive), default=0.0)
+
+    def _refused(self) -> list[ServerProcess]:
+        return [process for process in self.processes if process.refusal is not None]
 
     def plans(self) -> Sequence[ServerPlan]:
         """One plan a replica, each with its share of the devices. Raises UsageError."""
@@ -90,7 +107,7 @@ class Servers:
                     extra=self._run.extra,
                     allow_multicast=self._run.allow_multicast,
                     shard_of=self._contender.twin_of,
-                    cache_bytes=self._run.cache_bytes,
+                    cache_bytes=self._run.cache_of(self._contender),
                 )
             )
         return plans

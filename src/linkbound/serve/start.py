@@ -5,7 +5,6 @@ with Start(study, run, contender, subject, folder, say) as start:
     start.ask_fixed_prompt(outputs)   is it still the same model?
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,7 +45,7 @@ class Start:
         """`number`: what tells this start from the contender's others."""
         self._study = study
         self._run = run
-        self._contender = contender
+        self.contender = contender
         self._subject = {
             "engine": run.engine,
             "model": run.model,
@@ -55,7 +54,6 @@ class Start:
         }
         self._say = say
         self._found: set[str] = set()
-        self._began = time.monotonic()
         self.servers = Servers(run, contender, folder)
         self.id = ""
         """Of its record, once it has begun."""
@@ -70,23 +68,27 @@ class Start:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.servers.__exit__(kind, error, trace)
+        self.end()
+
+    def end(self) -> None:
+        """End the servers, once; what they wrote can still be read."""
+        self.servers.end()
 
     def begin(self) -> Reason | None:
         """Start what is not started yet and wait for it; a reason where it is of no use."""
         self.start()
         reason = self.servers.wait_ready()
-        self._keep(reason, time.monotonic() - self._began)
+        self._keep(reason)
         return reason or self._arm_is_kept()
 
     def start(self) -> None:
         """Start the processes, once; several starts then get ready at the same time."""
         if not self.servers.processes:
-            self._say(f"{self._contender.name}: starting {self._run.engine}")
-            self._began = time.monotonic()
+            self._say(f"{self.contender.name}: starting {self._run.engine}")
             self.servers.start()
 
-    def _keep(self, reason: Reason | None, duration_s: float) -> None:
+    def _keep(self, reason: Reason | None) -> None:
+        duration_s = self.servers.settled_s()
         blobs = self.log_blobs()
         launches = self.servers.launches()
         first = launches[0] if launches else None
@@ -110,7 +112,7 @@ class Start:
 
     def _arm_is_kept(self) -> Reason | None:
         """Channels and own kernels are set up by now: a run on another path is no number."""
-        if self._contender.arm is None:
+        if self.contender.arm is None:
             return None
         found = [parse_trace_log(data, name) for name, data in self.servers.logs().items()]
         verdict = judge(
@@ -125,17 +127,17 @@ class Start:
 
     def broken_arm(self, verdict: PathVerdict) -> Reason | None:
         """Why a run on this path has no figures in this arm; None where it is the arm's."""
-        if not breaks_arm(self._contender.arm, verdict.answer):
+        if not breaks_arm(self.contender.arm, verdict.answer):
             return None
-        text = f"Arm {self._contender.arm} runs {verdict.answer}: {verdict.why}"
+        text = f"Arm {self.contender.arm} runs {verdict.answer}: {verdict.why}"
         return Reason(code="arm-not-kept", text=text)
 
     def ask_fixed_prompt(self, outputs: Outputs) -> None:
         """Keep the answer, and what tells it from the first one of the same model."""
-        output = probe_output(self.servers.target(), self._contender.name)
+        output = probe_output(self.servers.target(), self.contender.name)
         output_id = self._study.append(output_record(self._subject, output, (self.id,)))
         if isinstance(output, Reason):
-            self._say(f"{self._contender.name}: fixed prompt, {output.text}")
+            self._say(f"{self.contender.name}: fixed prompt, {output.text}")
             return
         first, first_id = outputs.setdefault(self._same_model(), (output, output_id))
         finding = compare_outputs(first, output)
@@ -145,7 +147,7 @@ class Start:
 
     def _same_model(self) -> str:
         """Random weights are drawn by each rank for its own part: another split, another model."""
-        return self._contender.model_key if self._run.dummy_weights else "all"
+        return self.contender.model_key if self._run.dummy_weights else "all"
 
     def keep_findings(self, findings: Sequence[Finding], parents: tuple[str, ...]) -> None:
         """Each once in a start: the logs say the same after every cell."""
@@ -162,7 +164,7 @@ class Start:
         """
         if not ENGINES[self._run.engine].starts:
             return
-        if seen.traffic.moved or self._contender.arm is not None:
+        if seen.traffic.moved or self.contender.arm is not None:
             self._study.append(traffic_record(subject, seen, parents, self._run.machine))
             self.keep_findings(seen.findings, parents)
 

@@ -2,7 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from linkbound.serve.engines.types import ArmSwitch, Engine
+from linkbound.serve.engines.types import ArmSwitch, Cache, Engine
+
+_BESIDE = {
+    Cache.BYTES: "yes, its cache is told its size",
+    Cache.PLACES: "yes, its cache is its places at full length",
+    None: "no",
+}
 
 
 def render_engines(engines: Iterable[Engine]) -> str:
@@ -18,6 +24,7 @@ def standing(engine: Engine) -> str:
 def _block(engine: Engine) -> Iterator[str]:
     yield f"{engine.name}: {engine.title} [{standing(engine)}]"
     yield f"  splits: {engine.splits}"
+    yield f"  side by side: {_BESIDE[engine.cache]}"
     yield f"  ready: {engine.ready}"
     yield f"  death: {engine.death}"
     yield f"  metrics: {engine.metrics or 'none'}"

@@ -5,7 +5,7 @@ import sys
 from linkbound.errors import UsageError
 from linkbound.links.types import Arm
 from linkbound.serve.engines.switches import DECIDED, devices, switch_for
-from linkbound.serve.engines.types import ArmSwitch, Engine, Flag, Proof, ServerPlan
+from linkbound.serve.engines.types import ArmSwitch, Cache, Engine, Flag, Proof, ServerPlan
 from linkbound.serve.process import Launch
 from linkbound.serve.types import SchedulerRules
 
@@ -134,6 +134,7 @@ ENGINE = Engine(
     ready='/health answers {"status":"ok"}; 503 while the model is loading',
     death="the process ends; a hang leaves requests without a chunk",
     metrics="/metrics",
+    cache=Cache.PLACES,
     extra=_EXTRA,
     fixed_length=True,
     dummy_weights="none: give a GGUF file with random weights",
@@ -160,6 +161,7 @@ IN_PYTHON = Engine(
     ready='/health answers {"status":"ok"}',
     death="the process ends; a hang leaves requests without a chunk",
     metrics="/metrics",
+    cache=Cache.PLACES,
     extra=_EXTRA,
     fixed_length=True,
     dummy_weights="none: give a GGUF file with random weights",

@@ -1,6 +1,7 @@
 """What an engine's adapter says: how it starts, how it is heard, what each arm does to it (P2)."""
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
 
 from linkbound.links.types import Arm
@@ -68,6 +69,15 @@ class Proof(Value, frozen=True, kw_only=True):
     proves: str
 
 
+class Cache(StrEnum):
+    """How large an engine's cache is, where others may stand beside it on the same GPUs."""
+
+    BYTES = "bytes"
+    """As large as it is told; it takes all that is free where it is told nothing."""
+    PLACES = "places"
+    """Always what its sequences need at full length, and no more."""
+
+
 class Engine(Value, frozen=True, kw_only=True):
     """One adapter. `launch` turns a plan into a command; all else is data for lists and docs."""
 
@@ -91,6 +101,8 @@ class Engine(Value, frozen=True, kw_only=True):
     """Path of its counters; None: it has none."""
     takes_batches: bool = False
     """It is given whole batches and answers with times, not requests and tokens."""
+    cache: Cache | None = None
+    """None: it takes what is free, or nothing is known of it; none stands beside it."""
     times_reduce: bool = False
     """Its own all-reduce can be timed by itself."""
     chat: bool = False

@@ -5,12 +5,15 @@ import json
 from linkbound.links.types import Arm
 from linkbound.serve.engines.model_files import model_files
 from linkbound.serve.engines.switches import DECIDED, arm_environment, refuse, switch_for
-from linkbound.serve.engines.types import ArmSwitch, Engine, Flag, Proof, ServerPlan
+from linkbound.serve.engines.types import ArmSwitch, Cache, Engine, Flag, Proof, ServerPlan
 from linkbound.serve.process import Launch
 from linkbound.serve.rules import graph_sizes
 from linkbound.serve.types import SchedulerRules
 
 MAX_BATCHED_TOKENS = 8192
+LEAST_SHARE = 0.05
+"""Of a GPU's memory that has to be free at the start, where the size of the cache is stated: the
+cache is no longer worked out from it, but a start still ends where less is free."""
 # The fused all-reduce of FlashInfer is a pass of the compiler, not a communicator.
 PASSES = {"pass_config": {"fuse_allreduce_rms": False}}
 _NO_FUSION = ("--compilation-config", json.dumps(PASSES))
@@ -64,6 +67,7 @@ def launch(plan: ServerPlan) -> Launch:
             *("--max-num-seqs", str(plan.sequences)),
             *("--max-num-batched-tokens", str(MAX_BATCHED_TOKENS)),
             *(("--no-enable-prefix-caching",) if plan.measured else ()),
+            *_cache(plan),
             *dummy,
             *switch.flags,
             *plan.extra,
@@ -74,11 +78,24 @@ def launch(plan: ServerPlan) -> Launch:
     )
 
 
+def _cache(plan: ServerPlan) -> tuple[str, ...]:
+    """Of a stated size, where others fill the same GPUs meanwhile."""
+    if plan.cache_bytes is None:
+        return ()
+    return (
+        *("--kv-cache-memory-bytes", str(plan.cache_bytes)),
+        *("--gpu-memory-utilization", str(LEAST_SHARE)),
+    )
+
+
 def environment(plan: ServerPlan, switch: ArmSwitch) -> dict[str, str]:
     """What vLLM is told by variables, as a server or without one. Raises UsageError."""
     refuse(plan, "vLLM", experts=True)
     told = {
         "VLLM_NO_USAGE_STATS": "1",
+        # Where its workers meet. By default a port that is free now and taken a moment later, when
+        # several engines start at once.
+        "VLLM_PORT": str(plan.port + 1),
         # On by default, and then an engine without FlashInfer ends while it starts. What is asked
         # here has temperature 0: the sampler's own way does not matter.
         "VLLM_USE_FLASHINFER_SAMPLER": "0",
@@ -103,6 +120,7 @@ ENGINE = Engine(
     # Without a tokeniser (dummy weights) the text of every event is empty; ids never are. And
     # log-probabilities are refused (HTTP 400) unless tokens are named by their ids.
     extra={"ignore_eos": True, "return_token_ids": True, "return_tokens_as_token_ids": True},
+    cache=Cache.BYTES,
     fixed_length=True,
     dummy_weights="a bundled name, a config.json, or a folder with it alone: --load-format dummy "
     "--skip-tokenizer-init",

@@ -14,13 +14,11 @@ from linkbound.links.types import Arm
 from linkbound.serve.engines import vllm
 from linkbound.serve.engines.model_files import model_files
 from linkbound.serve.engines.switches import DECIDED, switch_for
-from linkbound.serve.engines.types import ArmSwitch, Engine, ServerPlan
+from linkbound.serve.engines.types import ArmSwitch, Cache, Engine, ServerPlan
 from linkbound.serve.process import Launch
 from linkbound.serve.rules import VLLM
 
 MEMORY_SHARE = 0.92
-LEAST_SHARE = 0.05
-"""Which has to be free at the start, where the size of the cache is stated."""
 _THREADS = "8"
 # What are flags of a server's command line are arguments here.
 _NCCL_ONLY = ("disable_custom_all_reduce=true",)
@@ -73,7 +71,10 @@ def arguments(plan: ServerPlan, switch: ArmSwitch, folder: str) -> dict[str, obj
         made |= {"load_format": "dummy", "skip_tokenizer_init": True}
     if plan.cache_bytes is not None:
         # It no longer counts then what is free, while others fill the same GPU beside it.
-        made |= {"kv_cache_memory_bytes": plan.cache_bytes, "gpu_memory_utilization": LEAST_SHARE}
+        made |= {
+            "kv_cache_memory_bytes": plan.cache_bytes,
+            "gpu_memory_utilization": vllm.LEAST_SHARE,
+        }
     for text in (*switch.flags, *plan.extra):
         made.update([_argument(text)])
     return made
@@ -104,6 +105,7 @@ ENGINE = Engine(
     death="the child ends, or an order is not answered in time",
     metrics=None,
     takes_batches=True,
+    cache=Cache.BYTES,
     times_reduce=True,
     fixed_length=True,
     dummy_weights=vllm.ENGINE.dummy_weights,
