@@ -56,6 +56,26 @@ def test_cells_of_rates_and_concurrencies():
     assert (gamma.arrival, gamma.burstiness) == (Arrival.GAMMA, 0.5)
 
 
+def test_cells_may_state_their_requests():
+    cells = plan_cells(words(rates="12x300,24, 4.5x7", concurrency="8,10x20"))
+    assert [(one.rate_per_s, one.concurrency, one.requests) for one in cells] == [
+        (12.0, None, 300),
+        (24.0, None, 10),
+        (4.5, None, 7),
+        (None, 8, 10),
+        (None, 10, 20),
+    ]
+    assert plan_cells(words(rates="12,12")) == plan_cells(words(rates="12"))
+
+
+@pytest.mark.parametrize(
+    "rates", ["x300", "12x", "12x0", "12x-3", "12x1.5", "0x300", "12x300x4", "12x300,12", "nanx3"]
+)
+def test_requests_of_a_rate_that_are_none(rates):
+    with pytest.raises(UsageError, match="--rate"):
+        plan_cells(words(rates=rates))
+
+
 def test_contenders_of_splits_and_arms():
     found = plan_contenders(("tp2", "one", "x2"), ("p2p", "staged"), None, external=False)
     assert [(one.name, one.arm) for one in found] == [
@@ -75,6 +95,8 @@ def test_a_split_may_name_its_arm():
     assert [one.name for one in found] == ["tp2 p2p", "tp2 nccl", "pp2 staged"]
     with pytest.raises(UsageError, match="nothing crosses in it"):
         plan_contenders(("one staged",), (), None, external=False)
+    with pytest.raises(UsageError, match="--arm p2p has no effect"):
+        plan_contenders(("tp2 nccl", "one"), ("p2p",), None, external=False)
 
 
 def test_slo_words():

@@ -23,9 +23,10 @@ SPLITS = ["--split", "one", "--split", "tp2", "--arm", "staged"]
 LATER, EARLIER = "2999-01-01T00:00:00+00:00", "1999-01-01T00:00:00+00:00"
 
 
-def freeze(folder: Path) -> Path:
+def freeze(folder: Path, rates: str = "4,8") -> Path:
     file = folder / "f.json"
-    words = ["simulate", "llama-3.1-8b", "--machine", "h200-pair", *ASKED, *SPLITS]
+    asked = [rates if one == "4,8" else one for one in ASKED]
+    words = ["simulate", "llama-3.1-8b", "--machine", "h200-pair", *asked, *SPLITS]
     assert run([*words, "--freeze", str(file)]) == 0
     return file
 
@@ -53,10 +54,10 @@ def summary(time_s: float) -> LoadSummary:
     )
 
 
-def serve(path: Path, started: str | None, **changes: Any) -> None:
+def serve(path: Path, started: str | None, rates: str = "4,8", **changes: Any) -> None:
     """What `serve` would keep of the same words: cells drawn in its order, two repeats."""
     words = LoadWords(
-        rates="4,8",
+        rates=rates,
         burstiness=None,
         concurrency=None,
         requests=120,
@@ -128,6 +129,22 @@ def test_cells_measured_after_it_are_scored(tmp_path: Path, capsys: Any) -> None
     for row in document["rows"]:
         assert row["predicted"]["value"] == fixed[row["cell"].split(",")[0], row["figure"]]
     assert {one["rows"] for one in document["summaries"]} == {2}
+
+
+def test_cells_that_state_their_requests_are_found_by_the_same_words(
+    tmp_path: Path, capsys: Any
+) -> None:
+    file = freeze(tmp_path, "4x60,8")
+    serve(tmp_path / "same.linkbound", LATER, "4x60,8")
+    document = score(tmp_path / "same.linkbound", file, capsys)
+    assert document["skipped"] == []
+    assert len({row["cell"] for row in document["rows"]}) == 2
+    serve(tmp_path / "other.linkbound", LATER)
+    document = score(tmp_path / "other.linkbound", file, capsys)
+    assert [one.rsplit(": ", 1)[1] for one in document["skipped"]] == [
+        "no prediction of it was frozen."
+    ]
+    assert len({row["cell"] for row in document["rows"]}) == 1
 
 
 @pytest.mark.parametrize(("started", "timing"), [(EARLIER, "later"), (None, "unknown")])

@@ -63,15 +63,15 @@ def _together(options: Sequence[Decorator]) -> Decorator:
     return decorate
 
 
-def contender_options(all_splits: str) -> Decorator:
-    """--split, --arm; `all_splits` says what is taken without --split."""
+def contender_options(words: str, all_splits: str) -> Decorator:
+    """--split, --arm; `words` for the first, `all_splits` says what is taken without it."""
     return _together(
         (
             click.option(
                 "--split",
                 "splits",
                 multiple=True,
-                help=f"one, tp2, pp2, x2; repeatable [{all_splits}].",
+                help=f"{words}; repeatable [{all_splits}].",
             ),
             click.option(
                 "--arm",
@@ -87,10 +87,12 @@ def contender_options(all_splits: str) -> Decorator:
 arrival_options: Decorator = _together(
     (
         click.option(
-            "--rate", "rates", metavar="LIST", help="Requests a second, open loop: 1,4,16."
+            "--rate", "rates", metavar="LIST", help="Requests a second, open loop: 1,4x500,16."
         ),
         click.option("--burstiness", type=_POSITIVE, help="Gamma gaps for --rate: 1 is Poisson."),
-        click.option("--concurrency", metavar="LIST", help="Requests at once, closed loop: 1,32."),
+        click.option(
+            "--concurrency", metavar="LIST", help="Requests at once, closed loop: 1,32x500."
+        ),
         click.option(
             "--trace",
             "trace_file",
@@ -110,7 +112,7 @@ def request_options(requests: int) -> Decorator:
                 default=requests,
                 show_default=True,
                 type=click.IntRange(1, 10**6),
-                help="Requests of a cell; p99 needs 100, its interval 368.",
+                help="Of cells that state none; p99 needs 100, its interval 368.",
             ),
             click.option(
                 "--prompt",

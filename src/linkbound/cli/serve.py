@@ -35,7 +35,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.argument("model", required=False)
 @click.option("--engine", "engine_name", default="vllm", show_default=True, help="See --list.")
 @click.option("--list", "list_engines", is_flag=True, help="List engines, arms, scheduler rules.")
-@contender_options("one")
+@contender_options("one, tp2, pp2, x2; 'tp2 nccl' in that arm alone", "one")
 @arrival_options
 @click.option("--batch", "batches", metavar="LIST", help="Whole batches: 1,8,128x128,1x8192+1.")
 @click.option(

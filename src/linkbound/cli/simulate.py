@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--engine", "engine_name", default="vllm", show_default=True, help="Whose scheduler rules."
 )
-@contender_options("every one, over direct links")
+@contender_options("one, tp2, pp2, x2", "every one, over direct links")
 @click.option("--prefill-split", help="Take prompts on GPUs of their own, split so; hand over.")
 @arrival_options
 @request_options(1000)

@@ -14,6 +14,7 @@ from linkbound.units import parse_duration_s
 from linkbound.values import Value
 
 _NUMBER = r"([1-9][0-9]{0,7})"
+_COUNT = re.compile(_NUMBER)
 _BATCH = re.compile(rf"{_NUMBER}(?:x{_NUMBER})?(?:\+{_NUMBER})?")
 _SLO_HINT = "Write --slo ttft=200ms,tpot=20ms,e2e=5s; each may be left out."
 
@@ -40,20 +41,21 @@ def plan_cells(words: LoadWords) -> tuple[Cell, ...]:
         _cell(
             words,
             Arrival.POISSON if words.burstiness is None else Arrival.GAMMA,
+            requests=requests,
             rate_per_s=rate,
             burstiness=words.burstiness or 1.0,
         )
-        for rate in _numbers(words.rates, "--rate", 1e6)
+        for rate, requests in _points(words.rates, "--rate", 1e6).items()
     ]
-    counts = _numbers(words.concurrency, "--concurrency", 100_000, whole=True)
-    most = int(max(counts, default=0))
-    if most > words.requests:
-        raise UsageError(
-            f"{most:,} requests at once of {words.requests:,} in all.",
-            why="So many are never under way: it would be another load than its name says.",
-            hint=f"Write --requests {most} or more, best several times as many.",
-        )
-    cells += [_cell(words, Arrival.CLOSED, concurrency=int(count)) for count in counts]
+    closed = _points(words.concurrency, "--concurrency", 100_000, whole=True)
+    for count, requests in closed.items():
+        if count > (requests or words.requests):
+            raise UsageError(
+                f"{count:,.0f} requests at once of {requests or words.requests:,} in all.",
+                why="So many are never under way: it would be another load than its name says.",
+                hint=f"Write --requests {count:.0f} or more, best several times as many.",
+            )
+        cells.append(_cell(words, Arrival.CLOSED, requests=requests, concurrency=int(count)))
     if words.trace:
         requests = min(words.requests, len(words.trace))
         cells.append(_cell(words, Arrival.TRACE, requests=requests, entries=words.trace))
@@ -120,20 +122,34 @@ def _cell(
     )
 
 
-def _numbers(text: str | None, option: str, most: float, whole: bool = False) -> list[float]:
+def _points(
+    text: str | None, option: str, most: float, whole: bool = False
+) -> dict[float, int | None]:
+    """`1,4x500`: rates or concurrencies, and the requests of those that state them."""
     if text is None:
-        return []
-    try:
-        found = [float(int(one) if whole else float(one)) for one in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or not all(0 < one <= most for one in found):
-        raise UsageError(
-            f"{option} '{text}' is not a list of numbers.",
-            why=f"Each must be above 0 and at most {most:,.0f}.",
-            hint=f"Write {option} 1,4,16.",
-        )
-    return list(dict.fromkeys(found))
+        return {}
+    points: dict[float, int | None] = {}
+    for part in text.split(","):
+        point, separator, stated = part.strip().partition("x")
+        try:
+            number = float(int(point) if whole else float(point))
+        except ValueError:
+            number = 0.0
+        count = _COUNT.fullmatch(stated)
+        if not 0 < number <= most or bool(separator) != bool(count):
+            raise UsageError(
+                f"{option} '{text}' has a part '{part}' that is none of its numbers.",
+                why=f"Each must be above 0 and at most {most:,.0f}, and may state its requests.",
+                hint=f"Write {option} 1,4,16, or {option} 1x200,4,16: 200 requests of the first.",
+            )
+        requests = int(stated) if count else None
+        if points.setdefault(number, requests) != requests:
+            raise UsageError(
+                f"{option} '{text}' states {number:g} with several numbers of requests.",
+                why="Cells of one load are repeats of each other.",
+                hint="Write it once.",
+            )
+    return points
 
 
 def _vocabulary(text: str) -> tuple[int, int]:
@@ -171,35 +187,38 @@ def plan_contenders(
             )
         return (Contender(split=parse_split("one"), arm=None, label=label or "running server"),)
     contenders: dict[Contender, None] = {}
+    asks_arms = False
     for text in splits or (() if twins else ("one",)):
-        words, own = _own_arm(text)
-        split = parse_split(words)
-        asked = (own,) if own else tuple(Arm(one) for one in arms) or (Arm.P2P,)
-        if split.tp * split.pp * split.ep > 1:
-            contenders |= dict.fromkeys(Contender(split=split, arm=arm) for arm in asked)
-        elif own is None:
-            contenders[Contender(split=split, arm=None)] = None
-        else:
-            raise UsageError(
-                f"--split '{text}' names an arm, and nothing crosses in it.",
-                why="An arm decides how GPUs of one model talk to each other.",
-                hint=f"Write --split '{words}'.",
-            )
+        split, own = _split_and_arm(text)
+        talks = split.tp * split.pp * split.ep > 1
+        asks_arms |= talks and own is None
+        given = (own,) if own is not None else tuple(Arm(one) for one in arms) or (Arm.P2P,)
+        for arm in given if talks else (None,):
+            contenders[Contender(split=split, arm=arm)] = None
     for text in twins:
         contenders[Contender(split=Split(), arm=None, twin_of=parse_split(text))] = None
-    if arms and all(one.arm is None for one in contenders):
+    if arms and not asks_arms:
         raise UsageError(
-            f"--arm {', '.join(arms)} has no effect: no split has two GPUs that talk.",
+            f"--arm {', '.join(arms)} has no effect: no split has two GPUs that talk, and no arm.",
             why="An arm decides how GPUs of one model talk to each other.",
             hint="Add --split tp2 or --split pp2.",
         )
     return tuple(contenders)
 
 
-def _own_arm(text: str) -> tuple[str, Arm | None]:
-    """A split's words without the arm that may stand after them, as tables name a contender."""
-    words, _, last = text.strip().rpartition(" ")
-    return (words, Arm(last)) if words and last in set(Arm) else (text, None)
+def _split_and_arm(text: str) -> tuple[Split, Arm | None]:
+    """`tp2 nccl`, or `tp2` and no arm of its own. Raises UsageError."""
+    *words, last = text.split() or [""]
+    if last not in set(Arm):
+        return parse_split(text), None
+    split = parse_split(" ".join(words))
+    if split.tp * split.pp * split.ep == 1:
+        raise UsageError(
+            f"--split '{text}' names an arm, and nothing crosses in it.",
+            why="An arm decides how GPUs of one model talk to each other.",
+            hint=f"Write --split '{' '.join(words)}'.",
+        )
+    return split, Arm(last)
 
 
 def parse_slo(text: str | None) -> Slo | None:
