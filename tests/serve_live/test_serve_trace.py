@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -520,3 +522,29 @@ def test_wrong_use_is_one_error(arguments):
     assert error.exit_code == 2
     assert error.why
     assert error.hint
+
+
+def test_the_job_of_the_partial_switch_is_called_by_its_name(tmp_path):
+    """`scripts/gpu partial` with a module that stands for vLLM, and no GPU."""
+    script = Path(__file__).parents[2] / "scripts" / "partial_switch.py"
+    fake = Path(__file__).with_name("fake_vllm")
+    paths = [str(fake), *filter(None, [os.environ.get("PYTHONPATH")])]
+    study = tmp_path / "t.linkbound"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "linkbound.cli", "trace", "--json", "-C", study),
+            *("--limit", "60", "--", sys.executable, script),
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    document = json.loads(done.stdout)
+    assert document["answer"] == "mixed"
+    assert document["why"].startswith("Not staged: its custom all-reduce registered")
+    assert [one["code"] for one in document["findings"]] == ["p2p-off-is-partial"]
+    with Study.open(study) as kept:
+        (record,) = kept.find("serve.trace")
+        assert record.id == document["record_id"]

@@ -42,7 +42,7 @@ class LLM:
             return
         off = os.environ.get("NCCL_P2P_DISABLE") == "1" and self.fault != "ignores-arm"
         via = "SHM/direct/direct" if off else "P2P/CUMEM"
-        lines = [
+        lines = ["h:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1"] * off + [
             f"h:1:1 [{src}] NCCL INFO Channel 00/0 : {src}[{src}] -> {dst}[{dst}] via {via}"
             for src, dst in ((0, 1), (1, 0))
         ]
