@@ -19,6 +19,7 @@ from linkbound.serve.batch_records import held_batches
 from linkbound.serve.batch_types import Batch, BatchTimes
 from linkbound.serve.batches import moved_in, run_batches
 from linkbound.serve.contenders import Contender, ServeRun
+from linkbound.serve.orders import measure as measure_calls
 from linkbound.serve.plan import plan_batches, plan_contenders
 from linkbound.serve.types import EngineRun
 from linkbound.serve.vllm_child import Engine
@@ -249,10 +250,10 @@ def test_times_are_taken_inside_the_child(monkeypatch, tmp_path):
     engine = Engine()
     folder = model(tmp_path)
     engine.build({"model": str(folder), "tensor_parallel_size": 1})
-    times = engine.measure(plain_batch())
+    times = measure_calls(engine, plain_batch())
     assert isinstance(times, BatchTimes)
     assert (len(times.prefill_s), len(times.total_s)) == (2, 2)
-    alone = engine.measure(plain_batch(output_tokens=1))
+    alone = measure_calls(engine, plain_batch(output_tokens=1))
     assert (len(alone.prefill_s), alone.total_s) == (2, ())
 
 
