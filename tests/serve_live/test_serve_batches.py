@@ -234,13 +234,13 @@ def test_a_twin_is_a_contender_of_one_gpu():
 
 
 def test_what_a_batch_moves_includes_its_warm_up():
-    moved = moved_in(Batch(batch=4, prompt_tokens=100, output_tokens=9, calls=2))
+    moved = moved_in(Batch(batch=4, prompt_tokens=100, output_tokens=9, calls=2), 8192)
     # One call of 4 tokens, two of 1, two of 9.
     assert moved.prompt_tokens == 5 * 4 * 100
     assert moved.prompts == 5 * 4
     assert moved.decode_tokens == 4 * (3 + 2 * 8)
     assert (moved.fewest_in_step, moved.most_in_step) == (400, 400)
-    alone = moved_in(Batch(batch=1, prompt_tokens=8192, output_tokens=1, calls=3))
+    alone = moved_in(Batch(batch=1, prompt_tokens=8192, output_tokens=1, calls=3), 8192)
     assert (alone.prompt_tokens, alone.decode_tokens) == (4 * 8192, 0)
 
 

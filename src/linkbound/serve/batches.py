@@ -18,13 +18,19 @@ import msgspec
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Reason
 from linkbound.links.live.meter import TrafficMeter, open_meter
-from linkbound.serve.batch_client import run_batch
-from linkbound.serve.batch_records import KIND, batch_subject, engine_run, run_record
+from linkbound.serve.batch_client import run_batch, time_hand_overs
+from linkbound.serve.batch_records import (
+    KIND,
+    batch_subject,
+    engine_run,
+    hand_over_record,
+    run_record,
+)
 from linkbound.serve.batch_types import Batch
 from linkbound.serve.contenders import Contender, ServeRun, turns
+from linkbound.serve.engines import ENGINES
 from linkbound.serve.moved import Moved, moved_by_batch
 from linkbound.serve.path_watch import PathWatch
-from linkbound.serve.rules import VLLM
 from linkbound.serve.start import Outputs, Say, Start
 from linkbound.values import Value
 
@@ -139,6 +145,7 @@ class _Engine:
         self._run = run
         self._contender = contender
         self._start = start
+        self._engine = ENGINES[run.engine]
         self._watch = PathWatch(meter, run, contender)
         self._say = say
 
@@ -189,7 +196,8 @@ class _Engine:
         times = run_batch(servers.target().urls[0], batch, self._run.batch_limit_s)
         duration_s = time.monotonic() - began
         failed = times if isinstance(times, Reason) else None
-        seen = self._watch.end(failed or moved_in(batch), servers.logs())
+        moved = moved_in(batch, self._step_tokens(batch))
+        seen = self._watch.end(failed or moved, servers.logs())
         # An answer that cannot be used ends this engine as a dead one does.
         trouble = servers.trouble(_DYING_S) or failed
         reason = trouble or self._start.broken_arm(seen.verdict)
@@ -201,7 +209,21 @@ class _Engine:
             found = engine_run(self._run, self._contender, batch, times)
             run_id = self._keep(turn, found, started=started, duration_s=duration_s)
         self._start.keep_traffic(turn.subject, seen, (run_id, self._start.id))
+        if reason is None and self._engine.stages_in_turn and self._contender.arm is not None:
+            self._keep_hand_overs(turn, run_id)
         return trouble
+
+    def _step_tokens(self, batch: Batch) -> int:
+        """The most that go through the model at once; without a scheduler, all prompts."""
+        rules = self._engine.rules
+        return batch.batch * batch.prompt_tokens if rules is None else rules.max_batched_tokens
+
+    def _keep_hand_overs(self, turn: Turn, run_id: str) -> None:
+        """Outside of the counters' window: what is copied here is no part of the batch."""
+        url = self._start.servers.target().urls[0]
+        found = time_hand_overs(url, turn.batch, self._run.batch_limit_s)
+        parents = (run_id, self._start.id)
+        self._study.append(hand_over_record(turn.subject, found, parents, self._run.machine))
 
     def _keep(self, turn: Turn, found: Any, **when: Any) -> str:
         logs = self._start.log_blobs() if isinstance(found, Reason) else ()
@@ -216,10 +238,10 @@ class _Engine:
         return self._study.append(record)
 
 
-def moved_in(batch: Batch) -> Moved:
+def moved_in(batch: Batch, step_tokens: int) -> Moved:
     """The tokens of everything that a measurement of a batch runs, its warm-up included."""
     parts = [
-        moved_by_batch(batch.batch, batch.prompt_tokens, output, VLLM.max_batched_tokens, calls)
+        moved_by_batch(batch.batch, batch.prompt_tokens, output, step_tokens, calls)
         for output, calls in batch.lengths
     ]
     return msgspec.structs.replace(
