@@ -16,6 +16,7 @@ from linkbound.serve.engines.switches import DECIDED, switch_for
 from linkbound.serve.engines.types import ServerPlan
 from linkbound.serve.engines.vllm import environment
 from linkbound.serve.engines.vllm_offline import ARMS, arguments
+from linkbound.serve.orders import measure
 from linkbound.serve.process import free_port
 from linkbound.serve.rules import VLLM
 from linkbound.serve.vllm_child import Engine
@@ -50,7 +51,7 @@ def main() -> None:
         os.environ.update(environment(plan, switch) | {"NCCL_P2P_DISABLE": "1"})
         engine = Engine()
         engine.build(arguments(plan, switch, folder))
-        times = engine.measure(_JOB)
+        times = measure(engine, _JOB)
         print(f"{_JOB.name}: {min(times.total_s):.3f} s")
 
 

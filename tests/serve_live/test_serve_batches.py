@@ -19,6 +19,7 @@ from linkbound.serve.batch_records import held_batches
 from linkbound.serve.batch_types import Batch, BatchTimes
 from linkbound.serve.batches import moved_in, run_batches
 from linkbound.serve.contenders import Contender, ServeRun
+from linkbound.serve.orders import measure as measure_calls
 from linkbound.serve.plan import plan_batches, plan_contenders
 from linkbound.serve.types import EngineRun
 from linkbound.serve.vllm_child import Engine
@@ -233,13 +234,13 @@ def test_a_twin_is_a_contender_of_one_gpu():
 
 
 def test_what_a_batch_moves_includes_its_warm_up():
-    moved = moved_in(Batch(batch=4, prompt_tokens=100, output_tokens=9, calls=2))
+    moved = moved_in(Batch(batch=4, prompt_tokens=100, output_tokens=9, calls=2), 8192)
     # One call of 4 tokens, two of 1, two of 9.
     assert moved.prompt_tokens == 5 * 4 * 100
     assert moved.prompts == 5 * 4
     assert moved.decode_tokens == 4 * (3 + 2 * 8)
     assert (moved.fewest_in_step, moved.most_in_step) == (400, 400)
-    alone = moved_in(Batch(batch=1, prompt_tokens=8192, output_tokens=1, calls=3))
+    alone = moved_in(Batch(batch=1, prompt_tokens=8192, output_tokens=1, calls=3), 8192)
     assert (alone.prompt_tokens, alone.decode_tokens) == (4 * 8192, 0)
 
 
@@ -249,10 +250,10 @@ def test_times_are_taken_inside_the_child(monkeypatch, tmp_path):
     engine = Engine()
     folder = model(tmp_path)
     engine.build({"model": str(folder), "tensor_parallel_size": 1})
-    times = engine.measure(plain_batch())
+    times = measure_calls(engine, plain_batch())
     assert isinstance(times, BatchTimes)
     assert (len(times.prefill_s), len(times.total_s)) == (2, 2)
-    alone = engine.measure(plain_batch(output_tokens=1))
+    alone = measure_calls(engine, plain_batch(output_tokens=1))
     assert (len(alone.prefill_s), alone.total_s) == (2, ())
 
 

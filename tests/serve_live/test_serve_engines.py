@@ -168,6 +168,34 @@ def test_tensorrt_llm_has_its_strategy_in_a_file():
         ]
 
 
+def layers(**changes):
+    plain = {"model": "llama-3.1-8b", "split": "pp2", "dummy_weights": True}
+    made = launch("transformers-offline", **plain | changes)
+    return made, json.loads(made.files["/f/engine.json"])
+
+
+def test_transformers_offline_is_told_stages_and_how_they_copy():
+    made, job = layers(extra=('attn_implementation="eager"',))
+    assert made.argv[1:] == (
+        *("-m", "linkbound.serve.transformers_child"),
+        *("--engine", "/f/engine.json", "--port", "8123"),
+    )
+    assert made.environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert job == {
+        "folder": "/f/model",
+        "dummy_weights": True,
+        "stages": 2,
+        "stage_layers": None,
+        "staged": False,
+        "arguments": {"attn_implementation": "eager"},
+    }
+    assert list(made.files) == ["/f/model/config.json", "/f/engine.json"]
+    assert layers(arm=Arm.STAGED)[1]["staged"] is True
+    assert layers(split="pp2:20,12")[1]["stage_layers"] == [20, 12]
+    _, real = layers(model="/models/real", dummy_weights=False)
+    assert (real["folder"], real["dummy_weights"]) == ("/models/real", False)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
@@ -179,6 +207,9 @@ def test_tensorrt_llm_has_its_strategy_in_a_file():
         ("transformers", {"arm": Arm.STAGED, "split": "pp2"}, "no arm 'staged'"),
         ("transformers", {}, "cannot run 'tp2'"),
         ("transformers", {"split": "pp2", "dummy_weights": True}, "real weights"),
+        ("transformers-offline", {"dummy_weights": True}, "cannot run 'tp2' here"),
+        ("transformers-offline", {"split": "pp2", "arm": Arm.NCCL}, "no arm 'nccl'"),
+        ("transformers-offline", {"split": "pp2", "extra": ("dtype",)}, "of from_pretrained"),
         ("tensorrt-llm", {"split": "tp2:3,1"}, "no tensor ratios"),
     ],
 )
@@ -220,12 +251,13 @@ def test_every_engine_says_all_of_it(name):
 def test_list_marks_what_was_never_run():
     text = render_engines(ENGINES.values())
     heads = [line for line in text.splitlines() if line and not line.startswith(" ")]
-    assert len(heads) == 8
+    assert len(heads) == 9
     unverified = [line.split(":")[0] for line in heads if line.endswith("[unverified]")]
     assert unverified == [
         "llama.cpp",
         "sglang",
         "transformers",
+        "transformers-offline",
         "tensorrt-llm",
     ]
     assert "arm staged: none. Tensors move by `.to()`" in text

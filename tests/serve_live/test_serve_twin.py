@@ -9,7 +9,8 @@ from linkbound.errors import InputError, UsageError
 from linkbound.evidence.types import Measured, Record
 from linkbound.model.parse_config import parse_config
 from linkbound.model.read_model import bundled_names, bundled_text
-from linkbound.serve.compare_batches import batch_rows, beyond_twins, slower_batches
+from linkbound.serve.batch_findings import slower_batches
+from linkbound.serve.compare_batches import batch_rows, beyond_twins
 from linkbound.serve.engines.model_files import configuration, model_files
 from linkbound.serve.engines.types import ServerPlan
 from linkbound.serve.runs import parse_runs

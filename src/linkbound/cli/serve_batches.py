@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from linkbound.evidence.types import Finding, Record
     from linkbound.serve.compare_batches import BatchRow, Beyond, Middle
     from linkbound.serve.contenders import ServeRun
+    from linkbound.serve.hand_over_rows import HandOverRow
 
 SCHEMA = "linkbound.serve.batches"
 VERSION = 1
@@ -21,19 +22,18 @@ _HEADER = (
     *("batch", "contender", "n", "prefill", "low", "high", "token", "low", "high"),
     *("tok/s", "failed"),
 )
+_HANDED_HEADER = ("batch", "contender", "step", "copies", "MB", "alone", "of its time")
 _BEYOND_HEADER = ("batch", "contender", "prefill", "share", "token", "low", "high", "share")
 
 
 def serve_batches(study: "Study", run: "ServeRun", runs_file: Path | None, as_json: bool) -> bool:
     """Run what is left, print the comparison; whether any batch has figures."""
-    from linkbound.serve.batch_records import held_batches
+    from linkbound.serve.batch_findings import batch_findings, batches_record
+    from linkbound.serve.batch_records import HAND_OVER_KIND, held_batches
     from linkbound.serve.batches import run_batches
-    from linkbound.serve.compare_batches import (
-        batch_rows,
-        batches_record,
-        beyond_twins,
-        slower_batches,
-    )
+    from linkbound.serve.compare_batches import batch_rows, beyond_twins
+    from linkbound.serve.engines import ENGINES
+    from linkbound.serve.hand_over_rows import hand_over_rows
     from linkbound.serve.traffic_rows import traffic_rows
 
     interrupted = False
@@ -44,15 +44,20 @@ def serve_batches(study: "Study", run: "ServeRun", runs_file: Path | None, as_js
         interrupted = True
     records = held_batches(study, run)
     rows = batch_rows(records)
-    beyond, findings = beyond_twins(rows), slower_batches(rows)
+    beyond = beyond_twins(rows)
     traffic = traffic_rows(held_batches(study, run, "serve.traffic"))
+    handed = hand_over_rows(held_batches(study, run, HAND_OVER_KIND), rows)
+    in_turn = ENGINES[run.engine].stages_in_turn
+    findings = batch_findings(rows, handed, traffic, in_turn=in_turn)
     subject = {"engine": run.engine, "model": run.model}
-    compared = batches_record(rows, beyond, findings, traffic, subject)
+    compared = batches_record(rows, beyond, findings, traffic, handed, subject)
     record_id = study.append(compared)
     if as_json:
         _show_json(run, record_id, compared)
     else:
-        click.echo("\n".join(batch_lines(rows, beyond, findings)))
+        click.echo("\n".join(batch_lines(rows, beyond)))
+        click.echo("\n".join(hand_over_lines(handed)), nl=bool(handed))
+        click.echo("\n".join(finding_lines(findings)), nl=bool(findings))
         click.echo("\n".join(traffic_lines(traffic)), nl=bool(traffic))
         click.echo(f"record {record_id[:SHOWN_DIGITS]}")
     has_figures = any(row.prefill_s is not None for row in rows)
@@ -75,7 +80,6 @@ def _show_json(run: "ServeRun", record_id: str, compared: "Record") -> None:
 def batch_lines(
     rows: "tuple[BatchRow, ...]",
     beyond: "tuple[Beyond, ...]",
-    findings: "tuple[Finding, ...]",
 ) -> list[str]:
     """A row for each contender at each point, then what a split takes beyond its twin."""
     from linkbound.report.table import render_table
@@ -89,11 +93,46 @@ def batch_lines(
         )
         lines += render_table(_BEYOND_HEADER, [_beyond_cells(one) for one in beyond], left=2)
         lines += [f"Not the same: {one}." for one in NOT_IN_IT]
-    lines += [f"{one.severity}: {one.seen} {one.why} {one.remedy}" for one in findings]
     return lines
 
 
-def _point(row: "BatchRow | Beyond") -> str:
+def hand_over_lines(handed: "tuple[HandOverRow, ...]") -> list[str]:
+    """What a step copies from GPU to GPU, and how long that takes alone; nothing if none does."""
+    from linkbound.report.table import render_table
+
+    if not handed:
+        return []
+    lines = [
+        "Copied from GPU to GPU in one step; alone: the copies while nothing else runs, in ms."
+    ]
+    return lines + render_table(
+        _HANDED_HEADER, [cells for one in handed for cells in _hand_over_cells(one)], left=3
+    )
+
+
+def _hand_over_cells(one: "HandOverRow") -> list[tuple[str, ...]]:
+    from linkbound.units import format_significant
+
+    steps = (
+        ("prefill", one.last.prefill, one.prefill_share),
+        ("token", one.last.token, one.token_share),
+    )
+    return [
+        (
+            *(_point(one), one.contender, step, str(found.tensors)),
+            *(f"{found.size_bytes / 1e6:,.3f}", format_significant(found.time_s * 1e3)),
+            ABSENT if share is None else f"{share:.1%}",
+        )
+        for step, found, share in steps
+    ]
+
+
+def finding_lines(findings: "tuple[Finding, ...]") -> list[str]:
+    """Each with why it matters and what to do."""
+    return [f"{one.severity}: {one.seen} {one.why} {one.remedy}" for one in findings]
+
+
+def _point(row: "BatchRow | Beyond | HandOverRow") -> str:
     return f"{row.batch} x {row.prompt_tokens:,} + {row.output_tokens}"
 
 

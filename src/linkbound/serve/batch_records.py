@@ -9,13 +9,13 @@ from linkbound.evidence.study import Study
 from linkbound.evidence.types import Failed, Measured, Reason, Record, Samples
 from linkbound.links.live.records import HOST_NAME
 from linkbound.links.types import Arm
-from linkbound.serve.batch_types import Batch, BatchTimes
+from linkbound.serve.batch_types import Batch, BatchTimes, HandOvers
 from linkbound.serve.contenders import Contender, ServeRun, turns
 from linkbound.serve.twin import twin_name
 from linkbound.serve.types import EngineRun, RunSpec, RunTimes
 
 KIND = "serve.run"
-METHOD = "linkbound.serve.vllm_child"
+HAND_OVER_KIND = "serve.hand_over"
 METHOD_VERSION = 1
 
 
@@ -63,13 +63,32 @@ def run_record(
         outcome=Failed(reason=found, log=log)
         if isinstance(found, Reason)
         else Measured(values={"run": msgspec.to_builtins(found)}),
-        method=METHOD,
+        method=f"linkbound.serve.{engine_label(subject['engine'])}_child",
         method_version=METHOD_VERSION,
         machine=machine,
         samples=None if isinstance(found, Reason) else _samples(found.times),
         parents=parents,
         started=started,
         duration_s=duration_s,
+    )
+
+
+def hand_over_record(
+    subject: Mapping[str, Any],
+    found: HandOvers | Reason,
+    parents: tuple[str, ...],
+    machine: str | None,
+) -> Record:
+    """What the steps of a batch hand from GPU to GPU, or why that is not known."""
+    return Record(
+        kind=HAND_OVER_KIND,
+        subject=subject,
+        outcome=Failed(reason=found)
+        if isinstance(found, Reason)
+        else Measured(values=msgspec.to_builtins(found)),
+        method="linkbound.serve.stage_copies",
+        parents=parents,
+        machine=machine,
     )
 
 
@@ -98,11 +117,17 @@ def engine_run(run: ServeRun, contender: Contender, batch: Batch, times: BatchTi
             batch=batch.batch,
             prompt_tokens=batch.prompt_tokens,
             output_tokens=batch.output_tokens,
+            engine=engine_label(run.engine),
         ),
         times=RunTimes(
             prefill_s=tuple(sorted(times.prefill_s)), total_s=tuple(sorted(times.total_s))
         ),
     )
+
+
+def engine_label(engine: str) -> str:
+    """One name for an engine with and without its server: the same kernels."""
+    return engine.removesuffix("-offline")
 
 
 def model_label(model: str) -> str:

@@ -43,3 +43,19 @@ class BatchTimes(Value, frozen=True, kw_only=True):
     """With one output token for the whole batch."""
     total_s: tuple[float, ...] = ()
     """With all of them; empty where one was asked."""
+
+
+class HandOver(Value, frozen=True, kw_only=True):
+    """What one step hands from GPU to GPU, and how long that takes while nothing else runs."""
+
+    tensors: int
+    size_bytes: int
+    time_s: float
+    """All of its copies, one after the other, on the path of the engine's arm."""
+
+
+class HandOvers(Value, frozen=True, kw_only=True):
+    """Of a batch's two kinds of steps."""
+
+    prefill: HandOver
+    token: HandOver

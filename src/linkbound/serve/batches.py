@@ -10,13 +10,19 @@ import msgspec
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Reason
 from linkbound.links.live.meter import TrafficMeter, open_meter
-from linkbound.serve.batch_client import run_batch
-from linkbound.serve.batch_records import KIND, batch_subject, engine_run, run_record
+from linkbound.serve.batch_client import run_batch, time_hand_overs
+from linkbound.serve.batch_records import (
+    KIND,
+    batch_subject,
+    engine_run,
+    hand_over_record,
+    run_record,
+)
 from linkbound.serve.batch_types import Batch
 from linkbound.serve.contenders import Contender, ServeRun
+from linkbound.serve.engines import ENGINES
 from linkbound.serve.moved import Moved, moved_by_batch
 from linkbound.serve.path_watch import PathWatch
-from linkbound.serve.rules import VLLM
 from linkbound.serve.start import Say, Start
 from linkbound.serve.turns import Turn, take_turns
 
@@ -37,6 +43,7 @@ class _Batches:
     def __init__(self, study: Study, run: ServeRun, say: Say) -> None:
         self._study = study
         self._run = run
+        self._engine = ENGINES[run.engine]
         self._say = say
         self.points = len(run.batches)
 
@@ -63,7 +70,8 @@ class _Batches:
         times = run_batch(servers.target().urls[0], batch, self._run.batch_limit_s)
         duration_s = time.monotonic() - began
         failed = times if isinstance(times, Reason) else None
-        seen = watch.end(failed or moved_in(batch), servers.logs())
+        moved = moved_in(batch, self._step_tokens(batch))
+        seen = watch.end(failed or moved, servers.logs())
         # An answer that cannot be used ends this engine as a dead one does.
         trouble = servers.trouble(_DYING_S) or failed
         reason = trouble or start.broken_arm(seen.verdict)
@@ -75,11 +83,25 @@ class _Batches:
             found = engine_run(self._run, start.contender, batch, times)
         run_id = self._keep(start, turn, found, started=started, duration_s=duration_s)
         start.keep_traffic(turn.subject, seen, (run_id, start.id))
+        if reason is None and self._engine.stages_in_turn and start.contender.arm is not None:
+            self._keep_hand_overs(start, turn, run_id)
         return trouble
 
     def fail(self, start: Start, turn: Turn, reason: Reason) -> None:
         """A batch that this engine will never answer."""
         self._keep(start, turn, reason)
+
+    def _step_tokens(self, batch: Batch) -> int:
+        """The most that go through the model at once; without a scheduler, all prompts."""
+        rules = self._engine.rules
+        return batch.batch * batch.prompt_tokens if rules is None else rules.max_batched_tokens
+
+    def _keep_hand_overs(self, start: Start, turn: Turn, run_id: str) -> None:
+        """Outside of the counters' window: what is copied here is no part of the batch."""
+        url, batch = start.servers.target().urls[0], self._run.batches[turn.number]
+        found = time_hand_overs(url, batch, self._run.batch_limit_s)
+        parents = (run_id, start.id)
+        self._study.append(hand_over_record(turn.subject, found, parents, self._run.machine))
 
     def _keep(self, start: Start, turn: Turn, found: Any, **when: Any) -> str:
         logs = start.log_blobs() if isinstance(found, Reason) else ()
@@ -94,10 +116,10 @@ class _Batches:
         return self._study.append(record)
 
 
-def moved_in(batch: Batch) -> Moved:
+def moved_in(batch: Batch, step_tokens: int) -> Moved:
     """The tokens of everything that a measurement of a batch runs, its warm-up included."""
     parts = [
-        moved_by_batch(batch.batch, batch.prompt_tokens, output, VLLM.max_batched_tokens, calls)
+        moved_by_batch(batch.batch, batch.prompt_tokens, output, step_tokens, calls)
         for output, calls in batch.lengths
     ]
     return msgspec.structs.replace(

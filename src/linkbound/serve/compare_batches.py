@@ -4,14 +4,12 @@ Figures are those of a runs file: of all calls of a point the middle one, elemen
 sorted list, and the range over all pairs of calls.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from linkbound.evidence.types import Derived, Finding, Level, Measured, Record, Severity
-from linkbound.serve.traffic_rows import TrafficRow
-from linkbound.serve.twin import NOT_IN_IT
+from linkbound.evidence.types import Measured, Record
 from linkbound.serve.types import EngineRun
 from linkbound.values import Value
 
@@ -163,62 +161,3 @@ def _difference(one: Middle | None, other: Middle | None) -> Middle | None:
 
 def _share(part: Middle | None, whole: Middle | None) -> float | None:
     return None if part is None or whole is None or whole.value <= 0 else part.value / whole.value
-
-
-def slower_batches(rows: Sequence[BatchRow]) -> tuple[Finding, ...]:
-    """Where more GPUs took longer than fewer for the same batch, and no calls overlap (D2)."""
-    return tuple(
-        _slower(more, fewer)
-        for more in rows
-        for fewer in rows
-        if more.point == fewer.point
-        and more.gpus > fewer.gpus
-        and not fewer.twin
-        and more.whole_s is not None
-        and fewer.whole_s is not None
-        and more.whole_s.low > fewer.whole_s.high
-    )
-
-
-def _slower(more: BatchRow, fewer: BatchRow) -> Finding:
-    assert more.whole_s is not None
-    assert fewer.whole_s is not None
-    ratio = more.whole_s.value / fewer.whole_s.value
-    return Finding(
-        code="more-gpus-slower",
-        level=Level.SEEN,
-        severity=Severity.WARNING,
-        seen=f"{more.batch} x {more.prompt_tokens:,} + {more.output_tokens}: {more.contender} "
-        f"takes {ratio:.2f} times as long as {fewer.contender}, with {more.gpus} GPUs instead of "
-        f"{fewer.gpus}.",
-        why="Compute grew, and what crosses between the GPUs cost more than it saved.",
-        remedy=f"Run {fewer.contender}, or look for the crossing: linkbound splits MODEL.",
-        record_ids=(*more.record_ids, *fewer.record_ids),
-    )
-
-
-def batches_record(
-    rows: Sequence[BatchRow],
-    beyond: Sequence[Beyond],
-    findings: Sequence[Finding],
-    traffic: Sequence[TrafficRow],
-    subject: Mapping[str, Any],
-) -> Record:
-    """The whole comparison, resting on the records of its batches."""
-    parents = [one for row in rows for one in row.record_ids]
-    parents += [one for row in traffic for one in row.record_ids]
-    return Record(
-        kind="serve.comparison",
-        subject=subject,
-        outcome=Derived(
-            values={
-                "rows": msgspec.to_builtins(tuple(rows)),
-                "beyond_twins": msgspec.to_builtins(tuple(beyond)),
-                "not_in_a_twin": list(NOT_IN_IT) if beyond else [],
-                "findings": msgspec.to_builtins(tuple(findings)),
-                "traffic": msgspec.to_builtins(tuple(traffic)),
-            }
-        ),
-        method="linkbound.serve.compare_batches",
-        parents=tuple(dict.fromkeys(parents)),
-    )

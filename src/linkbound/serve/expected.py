@@ -10,6 +10,7 @@ import msgspec
 from linkbound.model.types import ModelShape
 from linkbound.serve.moved import DecodeTokens, Moved
 from linkbound.splits.crossings import crossings
+from linkbound.splits.layer_map import layer_map_crossings
 from linkbound.splits.types import Crossing, CrossingKind, Phase
 from linkbound.splits.wire import Wire, WireBytes, WirePart, added, hull, step_parts, together
 
@@ -25,6 +26,25 @@ def expected_bytes(
     `graph_sizes`: decode batches with a CUDA graph, to which a step is padded; empty: not known.
     """
     return together(added(_parts(shape, wire, moved, graph_sizes)))
+
+
+def expected_copies(shape: ModelShape, wire: Wire, moved: Moved) -> WireBytes:
+    """What the copies between the stages of a `device_map` send: a batch is one step.
+
+    Raises ValueError where a layer's copies are not counted.
+    """
+    prefills = moved.prompt_tokens / moved.most_in_step
+    steps = [(Phase.PREFILL, moved.most_in_step, round(moved.prompts / prefills), prefills)]
+    steps += [(Phase.DECODE, one.most, one.most, one.tokens / one.most) for one in moved.decode]
+    return together(
+        added(
+            part
+            for phase, tokens, sequences, count in steps
+            for part in step_parts(
+                layer_map_crossings(shape, wire.split, phase, tokens, sequences), wire, count
+            )
+        )
+    )
 
 
 def _parts(

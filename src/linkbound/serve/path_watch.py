@@ -21,7 +21,7 @@ from linkbound.model.types import ModelShape
 from linkbound.serve.contenders import Contender, ServeRun
 from linkbound.serve.counters import counter_witness
 from linkbound.serve.engines import ENGINES
-from linkbound.serve.expected import expected_bytes
+from linkbound.serve.expected import expected_bytes, expected_copies
 from linkbound.serve.moved import Moved
 from linkbound.serve.path_types import EngineLog, OwnReduce, PathVerdict, Witness
 from linkbound.serve.trace_files import parse_trace_log
@@ -53,6 +53,7 @@ class PathWatch:
         self._meter = meter
         self._contender = contender
         self._engine = run.engine
+        self._copies = run.engine in ENGINES and ENGINES[run.engine].stages_in_turn
         self._shape = _shape_of(run.model) if contender.arm is not None else None
         self._gpus = {f"GPU{number}" for number in run.devices[: contender.split.gpus]}
         rules = ENGINES[run.engine].rules if run.engine in ENGINES else None
@@ -100,7 +101,7 @@ class PathWatch:
             return None
         if isinstance(moved, Reason):
             return moved
-        if self._engine not in _COUNTED:
+        if self._engine not in _COUNTED and not self._copies:
             text = f"What {self._engine} makes cross a token is not counted here."
             return Reason(code="crossings-unknown", text=text)
         if not isinstance(self._shape, ModelShape):
@@ -111,8 +112,18 @@ class PathWatch:
             arm=arm,
             own_limit_bytes=0 if off else self._own_limit_bytes,
             choices=choices,
+            copies=self._copies,
         )
+        if self._copies:
+            return _copied(self._shape, wire, moved)
         return expected_bytes(self._shape, wire, moved, _graph_sizes(engines))
+
+
+def _copied(shape: ModelShape, wire: Wire, moved: Moved) -> WireBytes | Reason:
+    try:
+        return expected_copies(shape, wire, moved)
+    except ValueError as error:
+        return Reason(code="crossings-unknown", text=f"What crosses a token: {error}.")
 
 
 def _shape_of(model: str) -> ModelShape | Reason:

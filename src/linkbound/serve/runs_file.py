@@ -8,7 +8,7 @@ from linkbound.serve.types import EngineRun
 
 
 def runs_lines(runs: Iterable[EngineRun]) -> str:
-    """One JSON object a line, with the fields of recorded/h200-pair/vllm-0.24.0."""
+    """One JSON object a line, with the fields of recorded/h200-pair/vllm-0.24.0, and the engine."""
     return "".join(json.dumps(_fields(run)) + "\n" for run in runs)
 
 
@@ -17,6 +17,7 @@ def _fields(run: EngineRun) -> dict[str, Any]:
     prefill_s = prefill[len(prefill) // 2]
     fields: dict[str, Any] = {
         "tag": run.tag,
+        "engine": spec.engine,
         "model": spec.model,
         "tp": spec.tp,
         "pp": spec.pp,

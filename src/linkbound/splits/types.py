@@ -92,6 +92,8 @@ class CrossingKind(StrEnum):
     EMBEDDING = "embedding"
     LOGITS = "logits"
     PIPELINE = "pipeline"
+    POSITIONS = "positions"
+    """What a layer is told of its tokens' places, where it does not work that out itself."""
     EXPERT = "expert"
     KV_TRANSFER = "kv_transfer"
 

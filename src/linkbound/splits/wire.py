@@ -27,6 +27,8 @@ class Wire(Value, frozen=True, kw_only=True):
     """In arm `p2p` the engine itself reduces smaller messages than this, without a protocol."""
     choices: tuple[NcclChoice, ...] = ()
     """What NCCL's log says of its protocols; without it they are assumed by size."""
+    copies: bool = False
+    """Whole tensors are copied, without a library: nothing stands beside the payload."""
 
     @property
     def is_direct(self) -> bool:
@@ -146,6 +148,8 @@ def _part(crossing: Crossing, wire: Wire, steps: float) -> WirePart:
 
 
 def _factor(crossing: Crossing, wire: Wire) -> WireFactor:
+    if wire.copies:
+        return WireFactor(low=1.0, high=1.0, why="copies of whole tensors: no protocol")
     if (
         wire.arm is Arm.P2P
         and crossing.operation is Operation.ALL_REDUCE

@@ -8,6 +8,7 @@ from linkbound.serve.engines import (
     sglang,
     tensorrt_llm,
     transformers,
+    transformers_offline,
     vllm,
     vllm_offline,
 )
@@ -23,6 +24,7 @@ ENGINES: Mapping[str, Engine] = {
         vllm_offline.ENGINE,
         sglang.ENGINE,
         transformers.ENGINE,
+        transformers_offline.ENGINE,
         tensorrt_llm.ENGINE,
     )
 }

@@ -36,7 +36,9 @@ def _block(engine: Engine) -> Iterator[str]:
         yield f"  {flag.name} ({flag.versions}): {flag.meaning}"
     for proof in engine.proofs:
         yield f"  '{proof.seen}' proves: {proof.proves}"
-    if engine.rules is None:
+    if engine.stages_in_turn:
+        yield "  scheduler: none, a batch is one step"
+    elif engine.rules is None:
         yield "  scheduler: no rules are known"
     else:
         yield (

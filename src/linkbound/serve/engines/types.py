@@ -105,6 +105,9 @@ class Engine(Value, frozen=True, kw_only=True):
     """None: it takes what is free, or nothing is known of it; none stands beside it."""
     times_reduce: bool = False
     """Its own all-reduce can be timed by itself."""
+    stages_in_turn: bool = False
+    """A split by layers computes the whole batch stage after stage, and copies tensors in between:
+    its child counts and times these copies."""
     chat: bool = False
     """It takes no token ids: asked by chat, with words; the prompt's length is what it counts."""
     extra: Mapping[str, Any] = {}
@@ -121,4 +124,4 @@ class Engine(Value, frozen=True, kw_only=True):
     flags: tuple[Flag, ...] = ()
     proofs: tuple[Proof, ...] = ()
     rules: SchedulerRules | None
-    """None: no rules are known."""
+    """None: no rules are known; with `stages_in_turn` there are none, a batch is one step."""

@@ -9,9 +9,9 @@ import sys
 
 import msgspec
 
-from linkbound.errors import UsageError
 from linkbound.links.types import Arm
 from linkbound.serve.engines import vllm
+from linkbound.serve.engines.arguments import extra_arguments
 from linkbound.serve.engines.model_files import model_files
 from linkbound.serve.engines.switches import DECIDED, switch_for
 from linkbound.serve.engines.types import ArmSwitch, Cache, Engine, ServerPlan
@@ -75,21 +75,8 @@ def arguments(plan: ServerPlan, switch: ArmSwitch, folder: str) -> dict[str, obj
             "kv_cache_memory_bytes": plan.cache_bytes,
             "gpu_memory_utilization": vllm.LEAST_SHARE,
         }
-    for text in (*switch.flags, *plan.extra):
-        made.update([_argument(text)])
-    return made
-
-
-def _argument(text: str) -> tuple[str, object]:
-    name, separator, value = text.partition("=")
-    try:
-        return name, json.loads(value if separator else "")
-    except ValueError:
-        raise UsageError(
-            f"--extra '{text}' is no argument of vLLM's LLM.",
-            why="Without a server there is no command line that could take a flag.",
-            hint="Write NAME=VALUE with a JSON value: --extra enforce_eager=true.",
-        ) from None
+    more = extra_arguments((*switch.flags, *plan.extra), "vLLM's LLM", "enforce_eager=true")
+    return {**made, **more}
 
 
 ENGINE = Engine(
