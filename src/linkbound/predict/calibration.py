@@ -19,6 +19,11 @@ class Constant(Value, frozen=True, kw_only=True):
         return self.estimate.value
 
 
+def _prior(low: float, value: float, high: float, basis: str) -> Constant:
+    estimate = Estimate(low=low, value=value, high=high)
+    return Constant(estimate=estimate, provenance=Provenance.PRIOR, basis=f"prior: {basis}")
+
+
 class Seen(Value, frozen=True, kw_only=True):
     """What the calibrating runs cover: outside, a prediction is an extrapolation and says so."""
 
@@ -84,6 +89,22 @@ class Calibration(Value, frozen=True, kw_only=True):
     """Engine time for each sampled sequence of a step."""
     call_s: Constant
     """Engine time of one call, once."""
+    host_mixture_s: Constant = _prior(
+        0.4e-3, 0.85e-3, 1.5e-3, "launching eagerly what routing adds to a layer in vLLM 0.24.0"
+    )
+    """Host time that routing adds to launching a layer without a CUDA graph."""
+    host_step_s: Constant = _prior(
+        4e-3,
+        7e-3,
+        10e-3,
+        "launching a step eagerly, beside its layers: vLLM 0.24.0, 16 and 32 layers",
+    )
+    """Host time of a step without a CUDA graph, beside its layers, on each stage."""
+    rest_gain: Constant = _prior(
+        0.04, 0.17, 0.2, "one H200, products of 8,192 tokens after each of which it rested"
+    )
+    """How much faster a GPU multiplies that rests `FULL_REST` of the time or more: power sets its
+    clock, and a GPU that waits for the host's path has some left."""
     model_error: float
     """Relative half-width that a predicted step keeps even where every term is known."""
     gain_error: float
@@ -99,3 +120,8 @@ class Calibration(Value, frozen=True, kw_only=True):
 # The two ceilings of a matrix product add up softly: (a^p + b^p)^(1/p). p = 3 puts the knee 26 %
 # above either ceiling alone; it is not fitted.
 ROOF_SHARPNESS = 3.0
+# benchmarks/bench_rest.py on one H200: products 8 % faster where it rests 12 % of the time after
+# every layer, 16 % at 25 %, 17 % from 50 % on; 5 % where it rests as long after 32 layers.
+FULL_REST = 0.25
+LONG_REST_SHARE = 0.3
+"""Of the gain, where the rest is as long as a whole step: another stage's turn."""

@@ -37,19 +37,22 @@ def padded_tokens(tokens: int, rules: SchedulerRules) -> int:
     return rules.graph_sizes[at] if at < len(rules.graph_sizes) else tokens
 
 
-def device_parts(work: StepWork, pace: Pace) -> tuple[float, float, float, float, float]:
+def device_parts(
+    work: StepWork, pace: Pace, gain: float = 0.0
+) -> tuple[float, float, float, float, float]:
     """Seconds on the device for weights, matrix products, attention, layers and routing.
 
-    They add up to the rank's compute time, in the order of KINDS.
+    They add up to the rank's compute time, in the order of KINDS. `gain`: how much faster products
+    are than in a GPU that does nothing else.
     """
     stream_s = work.stream_bytes / pace.stream
-    matrix_s = work.matrix_flops / pace.matrix
+    matrix_s = work.matrix_flops / (pace.matrix * (1 + gain))
     both_s = (stream_s**ROOF_SHARPNESS + matrix_s**ROOF_SHARPNESS) ** (1 / ROOF_SHARPNESS)
     return (
         stream_s,
         both_s - stream_s,
         work.cache_bytes / pace.stream + work.attention_flops / pace.attention,
-        work.layers * pace.layer,
+        work.layers * pace.layer + work.moved_bytes / pace.stream,
         work.mixture_layers * pace.mixture,
     )
 

@@ -83,9 +83,11 @@ def prior_calibration(facts: DeviceFacts) -> Calibration:
             (6e-6, 17e-6, 50e-6), 1, "prior: AIConfigurator 0.12.0, vLLM 0.24.0 on H200, one token"
         ),
         wait_s=_prior((0.5e-6, 3e-6, 12e-6), 1, "prior: ranks reach a call some us apart"),
-        host_layer_s=_prior((0.2e-3, 0.45e-3, 0.9e-3), 1, "prior: launching a layer eagerly"),
+        host_layer_s=_prior(
+            (0.3e-3, 0.5e-3, 0.9e-3), 1, "prior: launching a layer eagerly, 0.5 ms in vLLM 0.24.0"
+        ),
         host_layer_split_s=_prior(
-            (0.5e-3, 1.0e-3, 2.0e-3), 1, "prior: launching a layer and its collectives eagerly"
+            (0.4e-3, 0.9e-3, 1.8e-3), 1, "prior: launching a layer and its collectives eagerly"
         ),
         sequence_s=_prior((1.5e-6, 5e-6, 15e-6), 1, "prior: engine work a sampled sequence"),
         call_s=_prior((0.3e-3, 1e-3, 3e-3), 1, "prior: engine work a call"),

@@ -141,10 +141,10 @@ def steps_cost(engine: Engine, plan: Plan, steps: Sequence[Step]) -> Cost:
 def _steps_cost(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> Cost:
     total = Cost()
     groups = _groups(prices, steps)
-    fullest = _fullest_prefill(steps)
+    fullest, idle = _fullest_prefill(steps), _idle(prices, steps)
     for step in steps:
         if step.chunks:
-            stages = stage_costs(prices, step, engine.rules, engine.paces)
+            stages = stage_costs(prices, step, engine.rules, engine.paces, idle)
             # What passes the same stages in a row takes the sum at one, the longest at the others.
             walks = 1 if step is fullest or prices.stages == 1 else 0
             if walks:
@@ -160,6 +160,12 @@ def _steps_cost(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> Co
 def _groups(prices: PlanPrices, steps: Iterable[Step]) -> int:
     """In how many groups a pipeline's sequences decode: as many as chunks were in flight."""
     return max(1, min(prices.stages, sum(step.count for step in steps if step.chunks)))
+
+
+def _idle(prices: PlanPrices, steps: Iterable[Step]) -> float:
+    """Share of the prompts' time in which a stage waits: the pipeline fills and runs empty."""
+    others = prices.stages - 1
+    return others / (others + max(1, sum(step.count for step in steps if step.chunks)))
 
 
 def _walk(engine: Engine, prices: PlanPrices, step: Step, stages: tuple[StageCost, ...]) -> Cost:

@@ -23,6 +23,7 @@ class Pace:
         self.mixture = constants.mixture_layer_s.value
         self.wait = constants.wait_s.value
         self.sequence = constants.sequence_s.value
+        self.rest_gain = timed(constants.rest_gain)
         stream = rate_margin(constants.stream_bytes_per_s)
         matrix = rate_margin(constants.matrix_flops_per_s)
         attention = rate_margin(constants.attention_flops_per_s)
@@ -32,8 +33,10 @@ class Pace:
         self.prefill_shares = tuple(zip(stream, matrix, attention, layer, mixture, strict=True))
         # Decoding reads the cache; only prompts make attention compute.
         self.decode_shares = tuple(zip(stream, matrix, stream, layer, mixture, strict=True))
-        self.host = host_pace(constants.host_layer_s)
-        self.host_split = host_pace(constants.host_layer_split_s)
+        self.host = timed(constants.host_layer_s)
+        self.host_split = timed(constants.host_layer_split_s)
+        self.host_mixture = timed(constants.host_mixture_s)
+        self.host_step = timed(constants.host_step_s)
         self.wait_margin = margin(constants.wait_s)
         self.sequence_margin = margin(constants.sequence_s)
 
@@ -98,8 +101,8 @@ def margin(constant: Constant) -> Margin:
     return constant.estimate.low / constant.value, constant.estimate.high / constant.value
 
 
-def host_pace(constant: Constant) -> tuple[float, float, float]:
-    """Seconds to launch a layer: value, low and high."""
+def timed(constant: Constant) -> tuple[float, float, float]:
+    """Value, low and high of a constant, the ends at the value where runs were fitted."""
     low, high = margin(constant)
     return constant.value, constant.value * low, constant.value * high
 

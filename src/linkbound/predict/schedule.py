@@ -61,11 +61,13 @@ class _Sequence:
 def steps_ahead(split: Split, rules: SchedulerRules) -> int:
     """Steps that form while a call's sequences still come in; 0 where all are there before.
 
-    One GPU is driven by the scheduler's own process: forming a step waits until the one before is
-    launched, and by then the rest has come.
+    One GPU is driven by the scheduler's own process: the first sequences wake it, and forming the
+    next step waits until that one is launched; by then the rest has come.
     """
+    if rules.entered is None:
+        return 0
     alone = split.tp * split.pp * split.ep == 1
-    return 0 if alone or rules.entered is None else rules.steps_ahead + split.pp - 1
+    return 1 if alone else rules.steps_ahead + split.pp - 1
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,13 @@
 
 from operator import mul
 
-from linkbound.predict.calibration import Calibration, Constant
+from linkbound.links.types import Arm
+from linkbound.predict.calibration import (
+    FULL_REST,
+    LONG_REST_SHARE,
+    Calibration,
+    Constant,
+)
 from linkbound.predict.compute import device_parts, host_share, launch_mode, padded_tokens
 from linkbound.predict.cost import KINDS, Cost
 from linkbound.predict.imbalance import expert_imbalance
@@ -20,6 +26,7 @@ assert [kind.name for kind in KINDS] == [
     *("WEIGHTS", "MATRIX", "ATTENTION", "LAUNCH", "ROUTING"),
     *("CROSSINGS", "WAITING", "HOST", "OVERHEAD", "IMBALANCE"),
 ]
+HOST_PATHS = (Arm.STAGED, Arm.NET)
 _NOTHING = Estimate(value=0.0, low=0.0, high=0.0)
 _CROSSINGS = KINDS.index(TermKind.CROSSINGS)
 _HOST = KINDS.index(TermKind.HOST)
@@ -40,20 +47,44 @@ class StageCost:
         self.seconds = cost.seconds
 
 
+class _Rest:
+    """How a GPU rests in a step with prompts: its clock gains by it where power sets the clock.
+
+    Between products while data crosses the host, and whole steps while other stages compute. Decode
+    steps are bound by memory, and a direct link is driven by the GPU itself.
+    """
+
+    __slots__ = ("_hosted", "_idle")
+
+    def __init__(self, *, hosted: bool, idle: float) -> None:
+        self._hosted = hosted
+        self._idle = LONG_REST_SHARE * min(1.0, idle / FULL_REST)
+
+    def share(self, crossing_s: float, device_s: float) -> float:
+        """Of the gain of a GPU that rests `FULL_REST` of the time: 0 to 1."""
+        if not self._hosted or not crossing_s:
+            return self._idle
+        return max(self._idle, min(1.0, crossing_s / (crossing_s + device_s) / FULL_REST))
+
+
 def phase_of(step: Step) -> Phase:
     """A step with any prompt in it launches and crosses as prefill does."""
     return Phase.PREFILL if step.chunks else Phase.DECODE
 
 
 def stage_costs(
-    prices: PlanPrices, step: Step, rules: SchedulerRules, paces: Paces
+    prices: PlanPrices, step: Step, rules: SchedulerRules, paces: Paces, idle: float = 0.0
 ) -> tuple[StageCost, ...]:
-    """One step on every stage; stages alike are worked out once. Raises NoForecast."""
+    """One step on every stage; stages alike are worked out once. Raises NoForecast.
+
+    `idle`: share of the time in which a stage waits for others, whole steps long.
+    """
     tokens = padded_tokens(step.tokens, rules)
     share = host_share(launch_mode(tokens, prefill=bool(step.chunks), rules=rules))
     split = prices.plan.split
+    rest = _Rest(hosted=prices.plan.arm in HOST_PATHS, idle=idle) if step.chunks else None
     return tuple(
-        _stage_cost(rank, crossing, stages, step, tokens, share, paces.of(models), split)
+        _stage_cost(rank, crossing, stages, step, tokens, share, paces.of(models), split, rest)
         for rank, crossing, stages, models in prices.alike(phase_of(step), tokens)
     )
 
@@ -67,6 +98,7 @@ def _stage_cost(
     share: float,
     pace: Pace,
     split: Split,
+    rest: "_Rest | None",
 ) -> StageCost:
     lows, highs = pace.prefill_shares if step.chunks else pace.decode_shares
     work = step_work(rank, step, tokens, expert_cuts(split))
@@ -75,19 +107,27 @@ def _stage_cost(
         time, wait = _NOTHING, 0.0
     else:
         time, wait = crossing.time, crossing.calls * pace.wait
+    least = most = device
+    if rest is not None and (share_of_gain := rest.share(time.value + wait, sum(device))):
+        gain, low_gain, high_gain = (share_of_gain * one for one in pace.rest_gain)
+        least, most = device_parts(work, pace, high_gain), device_parts(work, pace, low_gain)
+        device = device_parts(work, pace, gain)
     low, high = pace.wait_margin
     cost = Cost(
         [*device, time.value, wait, 0.0, 0.0, fuller.value],
-        [*map(mul, device, lows), time.low, wait * low, 0.0, 0.0, fuller.low],
-        [*map(mul, device, highs), time.high, wait * high, 0.0, 0.0, fuller.high],
+        [*map(mul, least, lows), time.low, wait * low, 0.0, 0.0, fuller.low],
+        [*map(mul, most, highs), time.high, wait * high, 0.0, 0.0, fuller.high],
     )
     device_s = sum(cost.value)
     host = pace.host if split.tp * split.ep == 1 else pace.host_split
-    launches = rank.layers * share
-    if launches * host[2] > device_s:
+    launches = tuple(
+        share * (each + rank.layers * plain + rank.mixture_layers * routed)
+        for each, plain, routed in zip(pace.host_step, host, pace.host_mixture, strict=True)
+    )
+    if launches[2] > device_s:
         # What the host takes longer than the device; its interval is that of the whole launch.
-        cost.put(_HOST, *(max(0.0, launches * one - device_s) for one in host))
-    return StageCost(cost, stages, launches * host[0], launches * host[0] > device_s)
+        cost.put(_HOST, *(max(0.0, one - device_s) for one in launches))
+    return StageCost(cost, stages, launches[0], launches[0] > device_s)
 
 
 def host_constant(constants: Calibration, split: Split) -> Constant:

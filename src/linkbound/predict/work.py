@@ -6,10 +6,12 @@ sequence: decoding is bound by the cache, so only prompt chunks count their atte
 """
 
 import math
+from collections.abc import Sequence
 from typing import TypeVar
 
 from linkbound.model.derive import experts_touched, layer_flops
-from linkbound.model.types import Layer, Mixer, ModelShape, MoeFfn, Role, Shard
+from linkbound.model.types import Ffn, Layer, Mixer, ModelShape, MoeFfn, Role, Shard
+from linkbound.predict.activations import moved_elements
 from linkbound.predict.schedule import Step
 from linkbound.splits.cache import RankCache, rank_cache
 from linkbound.splits.ranks import rank_of, stage_bounds, tensor_share
@@ -65,6 +67,8 @@ class RankWork(Value, frozen=True, kw_only=True):
     mixers: tuple[MixerWork, ...]
     experts: tuple[ExpertWork, ...]
     cache: RankCache
+    moved_bytes: float = 0.0
+    """For each token: read and written by the kernels between matrix products."""
 
     @property
     def matrix_bytes(self) -> float:
@@ -82,6 +86,8 @@ class StepWork(Value, frozen=True, kw_only=True):
     """As of large products: those of narrow experts count as what takes as long."""
     attention_flops: float
     cache_bytes: float
+    moved_bytes: float
+    """Read and written by the kernels between matrix products."""
     layers: int
     mixture_layers: int
     sampled: int
@@ -131,6 +137,19 @@ def rank_work(shape: ModelShape, split: Split, stage: int) -> RankWork:
             for (number, top, width, stored, active), count in experts.items()
         ),
         cache=rank_cache(layers, split, tensor),
+        moved_bytes=shape.activation_bits / 8 * _moved_elements(shape, layers, split, tensor),
+    )
+
+
+def _moved_elements(shape: ModelShape, layers: Sequence[Layer], split: Split, tensor: int) -> float:
+    """For each token in all `layers`: kinds of layers are few, and counted once."""
+    kinds: dict[tuple[Mixer | None, Ffn | None], tuple[Layer, int]] = {}
+    for layer in layers:
+        first, count = kinds.get((layer.mixer, layer.ffn), (layer, 0))
+        kinds[layer.mixer, layer.ffn] = first, count + 1
+    return sum(
+        count * moved_elements(layer, shape.hidden, split, tensor)
+        for layer, count in kinds.values()
     )
 
 
@@ -185,6 +204,7 @@ def step_work(rank: RankWork, step: Step, tokens: int, cuts: int = 1) -> StepWor
             for one in rank.mixers
         ),
         cache_bytes=_cache_bytes(rank.cache, step),
+        moved_bytes=rank.moved_bytes * tokens,
         layers=rank.layers,
         mixture_layers=rank.mixture_layers,
         sampled=step.sampled,

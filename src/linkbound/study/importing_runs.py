@@ -1,6 +1,6 @@
 """Engine runs of a machine into records: the shapes they name, and every repeat (P2, E2)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -15,15 +15,17 @@ from linkbound.study.reading import values_of
 from linkbound.study.sources import MANIFEST, RunsNamed, SourceFile, Sources
 
 # Beside a runs file: what these hold tells of the engine and its models, not of the machine.
-# `again` has further runs of the same points: to be scored, never to calibrate.
-RUNS_FOLDERS = ("logs/", "configs/", "again/")
+# `again` and `experts` have further runs: to be scored, never to calibrate.
+RUNS_FOLDERS = ("logs/", "configs/", "again/", "experts/")
 
 
 def import_runs(study: Study, sources: Sources, machine_id: str) -> None:
     """Records of engine runs and of the shapes they name; nothing where the machine has none."""
-    if sources.runs is None:
-        return
-    named = sources.runs
+    for named in sources.runs:
+        _import_file(study, sources, machine_id, named)
+
+
+def _import_file(study: Study, sources: Sources, machine_id: str, named: RunsNamed) -> None:
     data = _file(sources, named.file).data
     folder = named.file.rpartition("/")[0]
     runs = parse_runs(data, named.file)
@@ -85,12 +87,13 @@ def _check_name(study: Study, machine: str, model: str, shape: ModelShape) -> No
             )
 
 
-def belongs_to_runs(file: SourceFile, named: RunsNamed | None) -> bool:
-    """Whether a file is the runs file itself or lies in a folder beside it that it owns."""
-    if named is None:
-        return False
-    folder, slash, _ = named.file.rpartition("/")
-    return file.name.startswith((named.file, *(folder + slash + one for one in RUNS_FOLDERS)))
+def belongs_to_runs(file: SourceFile, runs: Iterable[RunsNamed]) -> bool:
+    """Whether a file is a runs file itself or lies in a folder beside one that it owns."""
+    for named in runs:
+        folder, slash, _ = named.file.rpartition("/")
+        if file.name.startswith((named.file, *(folder + slash + one for one in RUNS_FOLDERS))):
+            return True
+    return False
 
 
 def _check_tags(named: RunsNamed, tags: set[str]) -> None:

@@ -25,12 +25,12 @@ def score_file(study: Study, sources: Sources, path: Path) -> Score:
 
 
 def score_own(study: Study, sources: Sources) -> None:
-    """Score the predictions of the machine's own runs, where it has some."""
-    if sources.runs is None:
-        return
-    name = sources.runs.file
-    data = next(file.data for file in sources.files if file.name == name)
-    score_runs(study, sources, name, data, read_run_shapes(study, sources.name))
+    """Score the predictions of the machine's own runs, where some calibrated nothing."""
+    for named in sources.runs:
+        data = next(file.data for file in sources.files if file.name == named.file)
+        if any(run.tag not in named.calibrate for run in parse_runs(data, named.file)):
+            shapes = read_run_shapes(study, sources.name)
+            score_runs(study, sources, named.file, data, shapes)
 
 
 def score_runs(study: Study, sources: Sources, name: str, data: bytes, shapes: Shapes) -> Score:

@@ -30,7 +30,7 @@ class SourceFile(Value, frozen=True, kw_only=True):
 
 
 class RunsNamed(Value, frozen=True, kw_only=True):
-    """The runs file of a machine, and which tags of it may calibrate."""
+    """A runs file of a machine, and which tags of it may calibrate."""
 
     file: str
     calibrate: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Manifest(Value, frozen=True, kw_only=True):
     """machine.toml: what the files of a folder cannot say themselves."""
 
     note: str | None = None
-    runs: RunsNamed | None = None
+    runs: tuple[RunsNamed, ...] = ()
     engine_from: str | None = None
     memory: Mapping[str, str] = {}
 
@@ -52,7 +52,7 @@ class Sources(Value, frozen=True, kw_only=True):
     recorded: bool
     note: str
     files: tuple[SourceFile, ...]
-    runs: RunsNamed | None = None
+    runs: tuple[RunsNamed, ...] = ()
     engine_from: str | None = None
     """Recorded machine whose engine runs stand in where this one has none."""
     live: Machine | None = None
@@ -177,5 +177,5 @@ def _manifest(found: tuple[SourceFile, ...], name: str) -> Manifest:
         raise InputError(
             f"{name}/{MANIFEST} cannot be read: {error}.",
             why="It says which rows may calibrate.",
-            hint="It may hold note, engine_from, runs.file, runs.calibrate and memory.",
+            hint="It may hold note, engine_from, memory, and [[runs]] with file and calibrate.",
         ) from None
