@@ -1,7 +1,12 @@
 """Children: their environment, what they leave, and how they end."""
 
+import _thread
+import re
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,9 +14,9 @@ from msgspec.structs import replace
 from profile_results import job
 
 from linkbound.errors import MissingExtra, UsageError
-from linkbound.evidence import ChildResult
+from linkbound.evidence import ChildResult, Failed, Measured
 from linkbound.links.types import Arm
-from linkbound.profile import launch, leader
+from linkbound.profile import launch, leader, records
 from linkbound.profile.launch import arm_environment, require_torch, run_job
 from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
 from linkbound.profile.summary import rows
@@ -56,14 +61,14 @@ def test_multicast_is_off_in_every_arm(arm: Arm | None) -> None:
     ],
 )
 def test_how_a_child_ends_is_a_finding(changes: dict[str, object], code: str, said: str) -> None:
-    (finding,) = launch._how_it_ended(job("tp2", Arm.P2P), _ended(**changes), 9)
+    (finding,) = launch._how_it_ended(job("tp2", Arm.P2P), _ended(**changes), 9, {})
     assert finding.code == code
     assert said in finding.seen
     assert "tp2 in arm p2p" in finding.seen
 
 
 def test_a_child_that_ends_well_is_no_finding() -> None:
-    assert launch._how_it_ended(job("tp2"), _ended(), 9) == ()
+    assert launch._how_it_ended(job("tp2"), _ended(), 9, {}) == ()
 
 
 CHANNEL = (
@@ -264,6 +269,40 @@ def test_chunks_of_a_prefill(batch: int, tokens: int, chunks: int) -> None:
 
 
 def test_a_hang_is_ended_and_named() -> None:
-    result = run_job(_on_cpu("tp2", delay=Delay(rank=1, seconds=600)), limit_s=6)
-    assert [one.code for one in result.findings] == ["profile-hang"]
+    result = run_job(_on_cpu("tp2", delay=Delay(rank=1, seconds=600)), limit_s=15)
+    (finding,) = result.findings
+    assert finding.code == "profile-hang"
     assert result.ranks == ()
+    # Each rank says where it was; the log has the whole stack.
+    assert re.search(r"Rank 0 was in transport\.py:\d+ all_reduce, of exchange\.py:", finding.seen)
+    assert re.search(r"Rank 1 was in exchange\.py:\d+ <lambda>, of exchange\.py:", finding.seen)
+    assert "of steps.py" not in finding.seen
+    assert re.search(r"rank 1: .*\n(.*\n)*.*steps\.py", result.log)
+
+
+def test_an_interrupt_keeps_the_points_that_the_child_had_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupt() -> None:
+        """Once both ranks have a point."""
+        ends_s = time.monotonic() + 100
+        while time.monotonic() < ends_s:
+            if sum(b"\n" in one.read_bytes() for one in tmp_path.glob("*/rank*.jsonl")) == 2:
+                break
+            time.sleep(0.05)
+        _thread.interrupt_main()
+
+    asked = replace(_on_cpu("tp2"), steps=1_000_000)
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    result = run_job(asked, limit_s=120)
+    watcher.join()
+    assert result.interrupted
+    assert result.findings == ()
+    assert [row.point.phase for row in rows([result])] == [Phase.PREFILL]
+    (kept, lost) = (records._outcome(result, point, None) for point in asked.points)
+    assert isinstance(kept, Measured)
+    assert isinstance(lost, Failed)
+    assert lost.reason.code == "interrupted"

@@ -1,9 +1,12 @@
 """One rank: builds its shard, times the points of its job, writes a line for each (P1).
 
 Run as `python -m linkbound.profile.rank JOB FOLDER RANK STARTED` by the leader; lines written
-before an end of any kind stay. Where the process spent its time is told to stderr.
+before an end of any kind stay. Where the process spent its time is told to stderr; where it was
+when it was ended from outside stands in a file.
 """
 
+import faulthandler
+import signal
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from linkbound.profile.build import build
-from linkbound.profile.launch import OUT_OF_MEMORY
+from linkbound.profile.launch import OUT_OF_MEMORY, place_file
 from linkbound.profile.measure import Measurement
 from linkbound.profile.spent import Spent
 from linkbound.profile.transport import Alone, ProcessGroups, Transport
@@ -74,5 +77,11 @@ def _meet(job: Job, folder: Path, number: int) -> Transport:
     return ProcessGroups(job.split)
 
 
+def _say_where(path: Path) -> None:
+    """On TERM write every thread's stack to `path`, then end: also while a call waits for a GPU."""
+    faulthandler.register(signal.SIGTERM, path.open("w"), chain=True)
+
+
 if __name__ == "__main__":
+    _say_where(place_file(Path(sys.argv[2]), int(sys.argv[3])))
     sys.exit(main(sys.argv[1:]))

@@ -80,12 +80,7 @@ def append_result(
 def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
     ranks = ranks_of(result, point)
     if not ranks:
-        found = result.findings[0] if result.findings else None
-        reason = Reason(
-            code="not-finished" if found is None else found.code,
-            text="Not every rank finished it." if found is None else found.seen,
-        )
-        return Failed(reason=reason, log=log)
+        return Failed(reason=_unfinished(result), log=log)
     wrong = next((one for one in result.findings if one.code in CONTRADICTED), None)
     if wrong is not None:
         return Failed(reason=Reason(code=wrong.code, text=wrong.seen), log=log)
@@ -102,6 +97,15 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
             "memory_bytes": [one.memory_bytes for one in ranks],
         }
     )
+
+
+def _unfinished(result: JobResult) -> Reason:
+    """Why not every rank has the point."""
+    if result.interrupted:
+        return Reason(code="interrupted", text="The user ended the child before it was finished.")
+    if result.findings:
+        return Reason(code=result.findings[0].code, text=result.findings[0].seen)
+    return Reason(code="not-finished", text="Not every rank finished it.")
 
 
 def _blobs(study: Study, ranks: Sequence[RankPoint], log: str | None) -> tuple[str, ...]:
