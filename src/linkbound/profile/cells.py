@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from linkbound.evidence.types import Finding
+from linkbound.profile import control
 from linkbound.profile.decompose import ClockOffset, Parts, RankStep
 from linkbound.profile.effects import Effect, sentence
 from linkbound.profile.shards import ShardCheck
@@ -124,12 +125,8 @@ def _row_notes(row: Row) -> Iterator[str]:
             f"{words}, sent {row.issued_bytes:,} B a step, the crossings list "
             f"{row.crossing_bytes:,} B."
         )
-    if row.known_wait_s is not None and row.found_wait_s is not None:
-        yield (
-            f"{words}: the slowed rank holds the others up for {format_time(row.known_wait_s)} a "
-            f"step; {format_time(row.found_wait_s)} are found as waiting "
-            f"({row.found_wait_s / row.known_wait_s - 1:+.1%})."
-        )
+    if row.control is not None:
+        yield control.sentence(words, row.control)
 
 
 TRACE_HEADER = (

@@ -11,14 +11,8 @@ import msgspec
 
 from linkbound.evidence.stats import median
 from linkbound.links.types import Arm, Operation
-from linkbound.profile.decompose import (
-    Parts,
-    RankStep,
-    align,
-    decompose,
-    mean_parts,
-    wire_times,
-)
+from linkbound.profile.control import Control, control_of, middle
+from linkbound.profile.decompose import Parts, align, decompose, mean_parts, wire_times
 from linkbound.profile.launch import JobResult
 from linkbound.profile.moved import Moved, call_factor, moved
 from linkbound.profile.types import Call, Delay, Device, Job, Point, RankPoint, Timeline
@@ -71,10 +65,8 @@ class Row(Value, frozen=True, kw_only=True):
     """What the calls send and what the ports counted; None where nothing is sent."""
     calls_s: float | None
     """The calls of a step back to back, without anything between; None where not run."""
-    known_wait_s: float | None
-    """Of a control: what the others must wait a step for the slowed rank; else None."""
-    found_wait_s: float | None
-    """What the parts of the others show as waiting then."""
+    control: Control | None
+    """What was found of a delay that was given on purpose; None without one."""
     layers: int
 
     @property
@@ -94,7 +86,7 @@ class Repeat(Value, frozen=True, kw_only=True):
     step_s: float
     steps: int
     parts: Parts | None
-    found_wait_s: float | None
+    control: Control | None
     calls_s: float | None
     clock_error_s: float | None
     bus_bytes_per_s: float | None
@@ -155,8 +147,7 @@ def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members
         crossing_bytes=crossing_bytes(job, point),
         moved=moved(ranks) if alone is None else None,
         calls_s=median(_known(one.calls_s for one in repeats)),
-        known_wait_s=known_wait_s(ranks, job),
-        found_wait_s=median(_known(one.found_wait_s for one in repeats)),
+        control=middle([one.control for one in repeats if one.control is not None]),
         layers=max(1, len(job.shape.layers) // split.pp),
     )
 
@@ -176,33 +167,11 @@ def repeat_of(ranks: Sequence[RankPoint], job: Job) -> Repeat:
         step_s=_middle(times_s),
         steps=len(times_s),
         parts=mean_parts(steps),
-        found_wait_s=_others_wait_s(steps, job),
+        control=control_of(ranks, steps, timelines, job),
         calls_s=median(calls_s),
         clock_error_s=None if offsets is None else max(one.error_s for one in offsets),
         bus_bytes_per_s=_bus_rate(ranks[0].calls, timelines),
     )
-
-
-def _others_wait_s(steps: Sequence[RankStep], job: Job) -> float | None:
-    if job.delay is None:
-        return None
-    parts = mean_parts([one for one in steps if one.rank != job.delay.rank])
-    return None if parts is None else parts.waiting_s
-
-
-DELAYED = frozenset({Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
-"""Calls that all ranks of a group enter at the same point: there the others wait out a delay."""
-
-
-def known_wait_s(ranks: Sequence[RankPoint], job: Job) -> float | None:
-    """Seconds by which the slowed rank holds the others up in a step; None where not known."""
-    if job.delay is None:
-        return None
-    slowed = [one for one in ranks if one.rank == job.delay.rank]
-    calls = [call for one in slowed for call in one.calls]
-    if not calls or any(call.operation not in DELAYED for call in calls):
-        return None
-    return job.delay.seconds * sum(call.count for call in calls)
 
 
 def issued_bytes(ranks: Sequence[RankPoint], split: Split) -> int:
