@@ -67,6 +67,26 @@ def test_how_a_child_ends_is_a_finding(changes: dict[str, object], code: str, sa
     assert "tp2 in arm p2p" in finding.seen
 
 
+STACK = """Fatal Python error: Aborted
+
+Current thread 0x1 (most recent call first):
+  File "/x/torch/cuda/graphs.py", line 88 in replay
+  File "/x/linkbound/profile/steps.py", line 68 in run
+  File "/x/linkbound/profile/measure.py", line 150 in _plain
+  File "/x/linkbound/profile/measure.py", line 90 in of
+  File "/x/linkbound/profile/rank.py", line 60 in _run
+"""
+
+
+def test_a_rank_that_dies_of_a_fault_says_where_it_was() -> None:
+    ended = _ended(exit_code=1, stderr=b"double free or corruption (out)\n")
+    (finding,) = launch._how_it_ended(job("tp2", Arm.STAGED), ended, 9, {1: STACK})
+    assert finding.seen == (
+        "tp2 in arm staged ended with exit code 1. double free or corruption (out) "
+        "Rank 1 was in steps.py:68 run, of measure.py:150 _plain, of measure.py:90 of."
+    )
+
+
 def test_a_child_that_ends_well_is_no_finding() -> None:
     assert launch._how_it_ended(job("tp2"), _ended(), 9, {}) == ()
 

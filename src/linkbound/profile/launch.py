@@ -131,7 +131,7 @@ def run_job(job: Job, *, limit_s: float, count: int | None = None) -> JobResult:
 
 
 def place_file(folder: Path, number: int) -> Path:
-    """Where a rank that is ended from outside writes its stack."""
+    """Where a rank that a signal ends writes its stack."""
     return folder / f"rank{number}.stack"
 
 
@@ -147,7 +147,7 @@ def _read_ranks(folder: Path, count: int) -> tuple[RankPoint, ...]:
 
 
 def _read_stacks(folder: Path, count: int) -> dict[int, str]:
-    """The stacks of ranks that were ended from outside, by rank."""
+    """The stacks of ranks that a signal ended, by rank."""
     paths = {number: place_file(folder, number) for number in range(count)}
     found = {at: path.read_text() for at, path in paths.items() if path.exists()}
     return {at: stack for at, stack in found.items() if stack}
@@ -232,7 +232,7 @@ def _how_it_ended(
     return (
         _finding(
             "profile-rank-died",
-            f"{what} ended with {how}. {last}",
+            " ".join((f"{what} ended with {how}. {last}", _places(stacks))).rstrip(),
             "A rank that ends takes the others with it; points after that were not timed.",
             "Read the log of the record; run again with one arm to see whether it repeats.",
         ),

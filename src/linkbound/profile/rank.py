@@ -2,7 +2,7 @@
 
 Run as `python -m linkbound.profile.rank JOB FOLDER RANK STARTED` by the leader; lines written
 before an end of any kind stay. Where the process spent its time is told to stderr; where it was
-when it was ended from outside stands in a file.
+when a signal ended it stands in a file.
 """
 
 import faulthandler
@@ -78,8 +78,13 @@ def _meet(job: Job, folder: Path, number: int) -> Transport:
 
 
 def _say_where(path: Path) -> None:
-    """On TERM write every thread's stack to `path`, then end: also while a call waits for a GPU."""
-    faulthandler.register(signal.SIGTERM, path.open("w"), chain=True)
+    """On TERM or a fault write every thread's stack to `path`, then end.
+
+    Also while a call waits for a GPU, where no handler of Python's would run.
+    """
+    file = path.open("w")
+    faulthandler.enable(file)
+    faulthandler.register(signal.SIGTERM, file, chain=True)
 
 
 if __name__ == "__main__":
