@@ -249,7 +249,9 @@ def test_a_full_gpu_ends_a_rank_with_a_code_of_its_own(
 
 def test_calls_are_timed_alone_and_time_spent_is_told() -> None:
     result = run_job(_on_cpu("tp2"), limit_s=120)
-    assert all(len(one.calls_s) == len(one.times_s) for one in result.ranks)
+    for one in result.ranks:
+        assert len(one.with_calls_s) == len(one.products_s) == len(one.times_s)
+        assert one.added_kernel_s is None
     assert all(one.traffic is None for one in result.ranks)
     told = [part.split(" s ")[1].split(" (")[0] for part in result.spent.split("; ")]
     assert told == [
@@ -263,11 +265,11 @@ def test_calls_are_timed_alone_and_time_spent_is_told() -> None:
 
 def test_calls_of_several_chunks_are_not_timed_alone() -> None:
     result = run_job(_on_cpu("tp2", chunk_tokens=8), limit_s=120)
-    assert [bool(one.calls_s) for one in result.ranks] == [False, True] * 2
+    assert [bool(one.with_calls_s) for one in result.ranks] == [False, True] * 2
 
 
 def test_sends_are_not_timed_alone() -> None:
-    assert {one.calls_s for one in run_job(_on_cpu("pp2"), limit_s=120).ranks} == {()}
+    assert {one.with_calls_s for one in run_job(_on_cpu("pp2"), limit_s=120).ranks} == {()}
 
 
 def test_a_prefill_of_many_chunks_is_not_repeated_for_more() -> None:

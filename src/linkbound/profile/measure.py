@@ -4,7 +4,6 @@ Each has a run of its own, so that no instrument slows the steps whose time is t
 begin each run together.
 """
 
-import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from linkbound.links.types import Launch
+from linkbound.profile.instrument import added_kernel_s, times_on_device
 from linkbound.profile.kineto import parse_kineto
 from linkbound.profile.network import Network
 from linkbound.profile.repeat import repeated
@@ -37,7 +37,8 @@ TRACE_WARM_UPS = 2
 prefill the second one was slow too."""
 LONG_S = 0.5
 """A step that takes longer has one such step, and none before plain ones: its own begin warms."""
-CALLS_REPEATS = 5
+CALLS_REPEATS = 20
+"""At most as many as plain steps."""
 REST_S = 0.5
 """Of idle traffic, once a child."""
 
@@ -69,6 +70,9 @@ class Measurement:
         self._on_device = job.device is Device.CUDA
         self._metered = self._on_device and job.traced_steps > 0 and dist.is_initialized()
         self._meter = self._open_meter()
+        traced = self._on_device and job.traced_steps > 0
+        self._added_kernel_s = added_kernel_s() if traced else None
+        spent.part("profiler by itself")
 
     def of(self, point: Point, trace: Path) -> RankPoint:
         """Everything this rank says of `point`; `trace` is where the profiler may write."""
@@ -96,7 +100,7 @@ class Measurement:
         alone = min(CALLS_REPEATS, counts.plain) if counts.traced and one_chunk else 0
         if step.launch is Launch.GRAPH and goes_through_host(job):
             alone = 0
-        calls_s = self._calls_alone(step, alone) if alone else ()
+        with_calls_s, products_s = self._calls_alone(step, alone) if alone else ((), ())
         spent.part("calls alone")
         traffic = self._traffic(step, counts.counted) if self._metered else None
         spent.part("counted")
@@ -107,8 +111,10 @@ class Measurement:
             eager_because=step.eager_because,
             times_s=tuple(times_s),
             calls=step.calls,
-            calls_s=calls_s,
+            with_calls_s=with_calls_s,
+            products_s=products_s,
             timeline=timeline,
+            added_kernel_s=self._added_kernel_s if step.launch is Launch.GRAPH else None,
             traffic=traffic,
             traffic_steps=counts.counted,
             memory_bytes=torch.cuda.max_memory_allocated() if self._on_device else None,
@@ -135,7 +141,7 @@ class Measurement:
         if warm:
             step.run()
             step.reset()
-        return _times_on_device(step.run, count)
+        return times_on_device(step.run, count)
 
     def _instrumented(self, step: Step, count: int, trace: Path, warm_ups: int) -> Timeline:
         step.reset()
@@ -173,14 +179,22 @@ class Measurement:
         path.unlink()
         return within(timeline, count)
 
-    def _calls_alone(self, step: Step, count: int) -> tuple[float, ...]:
-        """Seconds of a step's calls, launched as the step launches them; empty without any."""
-        run = repeated(self._network.exchange, step.calls, step.launch)
-        if run is None:
-            return ()
+    def _calls_alone(self, step: Step, count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Seconds of a step's calls, each behind a product, and of the products; empty without any.
+
+        Both are launched as the step is.
+        """
+        tokens = step.point.batch * step.point.tokens
+        found = repeated(self._network, step.calls, step.launch, tokens)
+        if found is None:
+            return (), ()
+        with_calls_s, products_s = (self._repeats(run, count) for run in found)
+        return with_calls_s, products_s
+
+    def _repeats(self, run: Callable[[], None], count: int) -> tuple[float, ...]:
         run()
         self._together()
-        times = _times_on_device if self._on_device else _times
+        times = times_on_device if self._on_device else _times
         return tuple(times(run, count))
 
     def _open_meter(self) -> "TrafficMeter | None":
@@ -234,14 +248,3 @@ def _times(run: Callable[[], None], count: int) -> list[float]:
         run()
         times_s.append(time.perf_counter() - start_s)
     return times_s
-
-
-def _times_on_device(run: Callable[[], None], count: int) -> list[float]:
-    """Event to event: all runs are enqueued before the first result is asked for."""
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-    events[0].record()
-    for event in events[1:]:
-        run()
-        event.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) * 1e-3 for start, end in itertools.pairwise(events)]

@@ -27,7 +27,7 @@ from linkbound.profile.types import Job, Point, RankPoint
 from linkbound.splits.types import Split
 
 METHOD = "linkbound reference runtime"
-METHOD_VERSION = 3
+METHOD_VERSION = 4
 CONTRADICTED = frozenset({"arm-contradicted", "counters-contradict-arm"})
 """Findings after which a time is not of the arm that it was asked for."""
 
@@ -90,7 +90,9 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
             "eager_because": ranks[0].eager_because,
             "path": result.path,
             "calls": msgspec.to_builtins(ranks[0].calls),
-            "calls_s": [one.calls_s for one in ranks],
+            "with_calls_s": [one.with_calls_s for one in ranks],
+            "products_s": [one.products_s for one in ranks],
+            "added_kernel_s": [one.added_kernel_s for one in ranks],
             "traffic": msgspec.to_builtins(ranks[0].traffic),
             "traffic_steps": ranks[0].traffic_steps,
             "parameters": [one.parameters for one in ranks],

@@ -148,8 +148,14 @@ class RankPoint(Value, frozen=True, kw_only=True):
     """Every timed step."""
     calls: tuple[Call, ...]
     """Of one step."""
-    calls_s: tuple[float, ...] = ()
-    """The same calls back to back and nothing else, each time; empty where none can be repeated."""
+    with_calls_s: tuple[float, ...] = ()
+    """The same calls, each behind a product of a layer, each time; empty where none can be
+    repeated."""
+    products_s: tuple[float, ...] = ()
+    """Those products without the calls."""
+    added_kernel_s: float | None = None
+    """What the profiler adds to each kernel of a graph in this process; None of a step that the
+    host launches, and on a CPU."""
     timeline: Timeline | None = None
     traffic: Traffic | None = None
     """What the ports of all GPUs counted during `traffic_steps` steps; on rank 0 of a GPU job."""
