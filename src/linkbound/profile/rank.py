@@ -6,8 +6,10 @@ when a signal ended it stands in a file.
 """
 
 import faulthandler
+import os
 import signal
 import sys
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,7 +43,15 @@ def main(arguments: list[str]) -> int:
 
 def _run(job: Job, folder: Path, number: int, spent: Spent) -> None:
     spent.on("start, imports")
-    transport = _meet(job, folder, number)
+    store = None
+    transport: Transport = Alone()
+    if job.device is Device.CUDA:
+        torch.cuda.set_device(number)
+    else:
+        torch.set_num_threads(1)
+    if job.alone is None and job.split.gpus > 1:
+        store = dist.FileStore(str(folder / "meet"), job.split.gpus)
+        transport = _meet(job, store, number)
     spent.on("meeting")
     place = number if job.alone is None else job.alone
     network, _, parameters = build(job, place, transport)
@@ -54,27 +64,27 @@ def _run(job: Job, folder: Path, number: int, spent: Spent) -> None:
             lines.write(msgspec.json.encode(found) + b"\n")
             lines.flush()
             spent.on(point.name)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    if store is not None:
+        _part(store, job.split.gpus, number)
 
 
-def _meet(job: Job, folder: Path, number: int) -> Transport:
+def _meet(job: Job, store: dist.Store, number: int) -> Transport:
     cuda = job.device is Device.CUDA
-    if cuda:
-        torch.cuda.set_device(number)
-    else:
-        torch.set_num_threads(1)
-    if job.alone is not None or job.split.gpus == 1:
-        return Alone()
     dist.init_process_group(
         "nccl" if cuda else "gloo",
-        init_method=f"file://{folder / 'meet'}",
+        store=store,
         rank=number,
         world_size=job.split.gpus,
         timeout=timedelta(seconds=MEETING_S),
         device_id=torch.device("cuda", number) if cuda else None,
     )
     return ProcessGroups(job.split)
+
+
+def _part(store: dist.Store, count: int, number: int) -> None:
+    """Wait until every rank is here: none needs another any more, and each may end as it is."""
+    store.set(f"done {number}", "")
+    store.wait([f"done {one}" for one in range(count)], timedelta(seconds=MEETING_S))
 
 
 def _say_where(path: Path) -> None:
@@ -89,4 +99,12 @@ def _say_where(path: Path) -> None:
 
 if __name__ == "__main__":
     _say_where(place_file(Path(sys.argv[2]), int(sys.argv[3])))
-    sys.exit(main(sys.argv[1:]))
+    try:
+        ended_with = main(sys.argv[1:])
+    except Exception:
+        traceback.print_exc()
+        ended_with = 1
+    sys.stderr.flush()
+    # Without torch's end of a group: NCCL waits there until no graph holds a call of its own, for
+    # ever if one does (pytorch/pytorch#115388). What was measured is written.
+    os._exit(ended_with)
