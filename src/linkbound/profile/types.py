@@ -57,10 +57,11 @@ class Job(Value, frozen=True, kw_only=True):
     device: Device
     points: tuple[Point, ...]
     steps: int = 20
-    """Timed decode steps of a point; of a prefill a fifth as many chunks, at least two steps."""
+    """Timed decode steps of a point; of a prefill a fifth as many if they fit into a second, at
+    least two."""
     traced_steps: int = 3
-    """Decode steps that are run once more under the instrument; of a prefill up to two chunks, at
-    least one step. 0 leaves out parts, counters and the calls alone."""
+    """Decode steps that are run once more under the instrument; of a prefill up to two, one of a
+    long one. 0 leaves out parts, counters and the calls alone."""
     chunk_tokens: int = CHUNK_TOKENS
     """Tokens of one prefill step: longer prompts come in chunks, short ones together."""
     micro_batches: int = 1
