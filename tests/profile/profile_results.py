@@ -98,7 +98,8 @@ def result(
                 launch=Launch.GRAPH,
                 times_s=tuple(times),
                 calls=calls(group) if several else (),
-                calls_s=(0.001, 0.002, 0.0015) if several else (),
+                with_calls_s=(0.004, 0.005, 0.0045) if several else (),
+                products_s=(0.003 - 0.0005 * rank,) * 3 if several else (),
                 timeline=timeline(rank, 0.004 + 0.002 * rank) if several else None,
                 parameters=1000,
             )

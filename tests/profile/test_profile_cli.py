@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from profile_models import CONFIGS
 from profile_results import job, result
 
 from linkbound.cli import profile
 from linkbound.errors import InputError, Interrupted, NothingToMeasure, UsageError
-from linkbound.evidence import Study
+from linkbound.evidence import Failed, Measured, Study
 from linkbound.profile.launch import JobResult
+from linkbound.profile.types import Job
 from linkbound.topology import probe
 from linkbound.topology.types import Machine
 
@@ -106,6 +108,33 @@ def test_an_interrupt_shows_what_was_measured(model: str, monkeypatch: pytest.Mo
     assert isinstance(ran.exception, Interrupted)
     assert "shown and not kept: no study was named with -C." in str(ran.exception)
     assert "decode 4 after 16  4.00 ms" in ran.stdout
+
+
+def test_points_of_an_interrupted_child_are_kept(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran_jobs = []
+
+    def run(of: Job, **_: object) -> JobResult:
+        ran_jobs.append(of)
+        return replace(result(of, [[0.004]]), interrupted=True)
+
+    monkeypatch.setattr(profile, "require_torch", lambda: None)
+    monkeypatch.setattr(profile, "run_job", run)
+    path = tmp_path / "s.linkbound"
+    ran = CliRunner().invoke(
+        profile.command,
+        [model, "--split", "one", "--device", "cpu", "--batch", "4", "--prompt", "16",
+         "--repeats", "2", "-C", str(path)],
+    )  # fmt: skip
+    assert isinstance(ran.exception, Interrupted)
+    assert len(ran_jobs) == 1
+    assert "decode 4 after 16  4.00 ms" in ran.stdout
+    with Study.open(path) as study:
+        found = {one.subject["phase"]: one.outcome for one in study.find("profile.run")}
+    assert isinstance(found["decode"], Measured)
+    assert isinstance(found["prefill"], Failed)
+    assert found["prefill"].reason.code == "interrupted"
 
 
 def _trace(path: Path, late_us: float) -> str:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from profile_models import MODELS
 
-from linkbound.links.types import Arm
+from linkbound.links.types import Arm, Launch
 from linkbound.profile.launch import run_job
 from linkbound.profile.plan import points
 from linkbound.profile.summary import rows
@@ -83,3 +83,14 @@ def test_a_pair_is_profiled_on_the_path_of_its_arm(model: str, split: str, arm: 
         assert row.issued_bytes == row.crossing_bytes
         assert row.parts is not None
         assert row.parts.unmatched_s == 0
+        assert (row.instrument_s is not None) == (row.launch == Launch.GRAPH)
+        repeatable = row.launch == Launch.EAGER or arm is not Arm.STAGED
+        assert (row.calls_s is not None) == (job.split.tp > 1 and repeatable)
+
+
+@pytest.mark.gpu(1)
+def test_what_the_profiler_adds_to_a_kernel_is_below_its_length() -> None:
+    from linkbound.profile.instrument import added_kernel_s
+
+    # A trivial kernel takes 1 to 2 us on any GPU: 5 us more would be another instrument.
+    assert -0.5e-6 < added_kernel_s() < 5e-6

@@ -1,7 +1,12 @@
 """Children: their environment, what they leave, and how they end."""
 
+import _thread
+import re
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,9 +14,9 @@ from msgspec.structs import replace
 from profile_results import job
 
 from linkbound.errors import MissingExtra, UsageError
-from linkbound.evidence import ChildResult
+from linkbound.evidence import ChildResult, Failed, Measured
 from linkbound.links.types import Arm
-from linkbound.profile import launch, leader
+from linkbound.profile import launch, leader, records
 from linkbound.profile.launch import arm_environment, require_torch, run_job
 from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
 from linkbound.profile.summary import rows
@@ -56,14 +61,34 @@ def test_multicast_is_off_in_every_arm(arm: Arm | None) -> None:
     ],
 )
 def test_how_a_child_ends_is_a_finding(changes: dict[str, object], code: str, said: str) -> None:
-    (finding,) = launch._how_it_ended(job("tp2", Arm.P2P), _ended(**changes), 9)
+    (finding,) = launch._how_it_ended(job("tp2", Arm.P2P), _ended(**changes), 9, {})
     assert finding.code == code
     assert said in finding.seen
     assert "tp2 in arm p2p" in finding.seen
 
 
+STACK = """Fatal Python error: Aborted
+
+Current thread 0x1 (most recent call first):
+  File "/x/torch/cuda/graphs.py", line 88 in replay
+  File "/x/linkbound/profile/steps.py", line 68 in run
+  File "/x/linkbound/profile/measure.py", line 150 in _plain
+  File "/x/linkbound/profile/measure.py", line 90 in of
+  File "/x/linkbound/profile/rank.py", line 60 in _run
+"""
+
+
+def test_a_rank_that_dies_of_a_fault_says_where_it_was() -> None:
+    ended = _ended(exit_code=1, stderr=b"double free or corruption (out)\n")
+    (finding,) = launch._how_it_ended(job("tp2", Arm.STAGED), ended, 9, {1: STACK})
+    assert finding.seen == (
+        "tp2 in arm staged ended with exit code 1. double free or corruption (out) "
+        "Rank 1 was in steps.py:68 run, of measure.py:150 _plain, of measure.py:90 of."
+    )
+
+
 def test_a_child_that_ends_well_is_no_finding() -> None:
-    assert launch._how_it_ended(job("tp2"), _ended(), 9) == ()
+    assert launch._how_it_ended(job("tp2"), _ended(), 9, {}) == ()
 
 
 CHANNEL = (
@@ -224,7 +249,9 @@ def test_a_full_gpu_ends_a_rank_with_a_code_of_its_own(
 
 def test_calls_are_timed_alone_and_time_spent_is_told() -> None:
     result = run_job(_on_cpu("tp2"), limit_s=120)
-    assert all(len(one.calls_s) == len(one.times_s) for one in result.ranks)
+    for one in result.ranks:
+        assert len(one.with_calls_s) == len(one.products_s) == len(one.times_s)
+        assert one.added_kernel_s is None
     assert all(one.traffic is None for one in result.ranks)
     told = [part.split(" s ")[1].split(" (")[0] for part in result.spent.split("; ")]
     assert told == [
@@ -238,11 +265,11 @@ def test_calls_are_timed_alone_and_time_spent_is_told() -> None:
 
 def test_calls_of_several_chunks_are_not_timed_alone() -> None:
     result = run_job(_on_cpu("tp2", chunk_tokens=8), limit_s=120)
-    assert [bool(one.calls_s) for one in result.ranks] == [False, True] * 2
+    assert [bool(one.with_calls_s) for one in result.ranks] == [False, True] * 2
 
 
 def test_sends_are_not_timed_alone() -> None:
-    assert {one.calls_s for one in run_job(_on_cpu("pp2"), limit_s=120).ranks} == {()}
+    assert {one.with_calls_s for one in run_job(_on_cpu("pp2"), limit_s=120).ranks} == {()}
 
 
 def test_a_prefill_of_many_chunks_is_not_repeated_for_more() -> None:
@@ -264,6 +291,40 @@ def test_chunks_of_a_prefill(batch: int, tokens: int, chunks: int) -> None:
 
 
 def test_a_hang_is_ended_and_named() -> None:
-    result = run_job(_on_cpu("tp2", delay=Delay(rank=1, seconds=600)), limit_s=6)
-    assert [one.code for one in result.findings] == ["profile-hang"]
+    result = run_job(_on_cpu("tp2", delay=Delay(rank=1, seconds=600)), limit_s=15)
+    (finding,) = result.findings
+    assert finding.code == "profile-hang"
     assert result.ranks == ()
+    # Each rank says where it was; the log has the whole stack.
+    assert re.search(r"Rank 0 was in transport\.py:\d+ all_reduce, of exchange\.py:", finding.seen)
+    assert re.search(r"Rank 1 was in exchange\.py:\d+ <lambda>, of exchange\.py:", finding.seen)
+    assert "of steps.py" not in finding.seen
+    assert re.search(r"rank 1: .*\n(.*\n)*.*steps\.py", result.log)
+
+
+def test_an_interrupt_keeps_the_points_that_the_child_had_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupt() -> None:
+        """Once both ranks have a point."""
+        ends_s = time.monotonic() + 100
+        while time.monotonic() < ends_s:
+            if sum(b"\n" in one.read_bytes() for one in tmp_path.glob("*/rank*.jsonl")) == 2:
+                break
+            time.sleep(0.05)
+        _thread.interrupt_main()
+
+    asked = replace(_on_cpu("tp2"), steps=1_000_000)
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    result = run_job(asked, limit_s=120)
+    watcher.join()
+    assert result.interrupted
+    assert result.findings == ()
+    assert [row.point.phase for row in rows([result])] == [Phase.PREFILL]
+    (kept, lost) = (records._outcome(result, point, None) for point in asked.points)
+    assert isinstance(kept, Measured)
+    assert isinstance(lost, Failed)
+    assert lost.reason.code == "interrupted"

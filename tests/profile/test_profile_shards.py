@@ -11,7 +11,7 @@ from linkbound.links.types import Arm
 from linkbound.profile.cells import CHECK_HEADER, check_cells
 from linkbound.profile.launch import JobResult
 from linkbound.profile.records import append_checks, append_result
-from linkbound.profile.shards import shard_checks
+from linkbound.profile.shards import calls_alone_s, shard_checks
 
 NOW = "2026-01-01T00:00:00+00:00"
 
@@ -30,8 +30,9 @@ def test_shard_and_calls_add_up_to_the_prediction(tmp_path: Path) -> None:
         ids = _kept(study, _shard(0.008), _shard(0.009), run)
         model = run.job.shape.name
         (check,) = shard_checks(study, model, "m")
-        # calls_s of profile_results: 1, 2 and 1.5 ms on both ranks.
-        assert (check.shard_s, check.calls_s) == (0.0085, 0.0015)
+        # Of profile_results: 4, 5 and 4.5 ms on both ranks, less the slower rank's 3 ms.
+        assert check.shard_s == 0.0085
+        assert check.calls_s == pytest.approx(0.0015)
         assert check.predicted_s == pytest.approx(0.010)
         assert check.measured_s == 0.010
         assert check.ratio == pytest.approx(1.0)
@@ -52,6 +53,12 @@ def test_what_does_not_belong_together_is_not_compared(tmp_path: Path, missing: 
         if missing != "run":
             _kept(study, run)
         assert shard_checks(study, run.job.shape.name, "m") == ()
+
+
+def test_calls_that_were_not_timed_are_not_known() -> None:
+    assert calls_alone_s((), ()) is None
+    assert calls_alone_s([(), ()], [(), ()]) is None
+    assert calls_alone_s([(4.0, 6.0), (5.0, 4.0)], [(1.0,), (2.0,)]) == 3.5
 
 
 def test_a_control_is_no_run_of_the_split(tmp_path: Path) -> None:

@@ -61,6 +61,21 @@ def test_parts_are_the_mean_and_the_rest_is_unexplained() -> None:
     assert split.clock_error_s == pytest.approx(0.004)
 
 
+def test_what_the_profiler_adds_to_kernels_is_no_rest() -> None:
+    # 10 us to each of the two kernels of a traced step, measured by itself.
+    whole = result(job("tp2", Arm.P2P), [[0.0099], [0.0099]])
+    ranks = tuple(replace(one, added_kernel_s=1e-5) for one in whole.ranks)
+    (row,) = rows([replace(whole, ranks=ranks)])
+    assert row.instrument_s == pytest.approx(2e-5)
+    assert row.unexplained_s == pytest.approx(0.0099 - (0.010 - 2e-5))
+    assert cells(row)[9:11] == ("20.0 us (+0.2%)", "-80.0 us (-0.8%)")
+    # Of a step that the host launches nothing is known.
+    half = (ranks[0], replace(ranks[1], added_kernel_s=None))
+    (row,) = rows([replace(whole, ranks=half)])
+    assert row.instrument_s is None
+    assert row.unexplained_s == pytest.approx(-0.0001)
+
+
 def test_bus_bandwidth_is_bytes_over_time_on_the_wire() -> None:
     split = rows(_two_repeats())[1]
     moved = 7 * SIZE * 1.0 + 4 * 256 * 2 * 0.5
@@ -98,9 +113,9 @@ def test_cells_follow_the_header() -> None:
     single, split = rows(_two_repeats())
     assert len(cells(single)) == len(cells(split)) == len(HEADER)
     assert cells(single)[:4] == ("one GPU", "-", "decode 4 after 16", "8.00 ms")
-    assert cells(single)[5:10] == ("-",) * 5
+    assert cells(single)[5:11] == ("-",) * 6
     assert cells(split)[5:9] == ("5.00 ms", "3.00 ms", "1.00 ms", "1.00 ms")
-    assert cells(split)[9] == "1.50 ms (+13.0%)"
+    assert cells(split)[9:11] == ("-", "1.50 ms (+13.0%)")
 
 
 def test_a_point_that_one_rank_lacks_has_no_row() -> None:

@@ -151,7 +151,7 @@ def command(
         results, run_ids, machine = _measure(plan, limit_s, study)
         found = _conclude(results, run_ids, shape.name, machine, study)
     click.echo(tables.render(*found, as_json))
-    if len(results) < len(plan):
+    if len(results) < len(plan) or results[-1].interrupted:
         raise Interrupted("Stopped.", hint=_kept_words(path))
     return 4 if found.findings else 0
 
@@ -198,8 +198,8 @@ def _measure(
 ) -> tuple[list[JobResult], dict[str, list[str]], str | None]:
     """Run every child in order, each result written before the next child starts.
 
-    Stops where the user interrupts; the results of children that ended, their records by row, and
-    the machine.
+    Stops where the user interrupts, with what the child that ran had finished; the results, their
+    records by row, and the machine.
     """
     machine = None if study is None else _machine_id()
     results: list[JobResult] = []
@@ -220,6 +220,8 @@ def _measure(
             for point, record_id in zip(job.points, ids, strict=True):
                 key = row_key(job.split, job.arm, job.alone, point)
                 run_ids.setdefault(key, []).append(record_id)
+        if result.interrupted:
+            break
     return results, run_ids, machine
 
 

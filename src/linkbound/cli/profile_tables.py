@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from linkbound.profile import Effect, Job, Row, ShardCheck
 
 SCHEMA = "linkbound.profile"
-VERSION = 2
+VERSION = 3
 
 
 def render(

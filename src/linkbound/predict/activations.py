@@ -1,8 +1,8 @@
 """Bytes that the small kernels between matrix products move for a token, on one rank (S4).
 
-Elements read and written by fused kernels, as engines have them: a norm adds the residual (reads two,
-writes two), rotation reads and writes queries and keys, the cache is written from what is read, an
-activation reads what it gates. Results of matrix products themselves are not counted.
+Elements read and written by fused kernels, as engines have them: a norm adds the residual (reads
+two, writes two), rotation reads and writes queries and keys, the cache is written from what is
+read, an activation reads what it gates. Results of matrix products themselves are not counted.
 """
 
 from linkbound.model.types import Attention, DenseFfn, LatentAttention, Layer, Mixer, MoeFfn
@@ -24,11 +24,11 @@ def moved_elements(layer: Layer, hidden: int, split: Split, tensor: int) -> floa
     if layer.mixer is not None:
         total += _mixer_elements(layer.mixer, share)
     match layer.ffn:
-        case DenseFfn(intermediate=wide, gated=gated):
-            total += (3 if gated else 2) * wide * share
+        case DenseFfn() as ffn:
+            total += (3 if ffn.gated else 2) * ffn.intermediate * share
         case MoeFfn() as ffn:
-            wide = (ffn.top_k + ffn.shared_experts) * ffn.intermediate * share
-            # Every rank adds up what its part of each expert gave, or whole experts its part of them.
+            wide = share * (ffn.top_k + ffn.shared_experts) * ffn.intermediate
+            # Every rank adds up what its part of each expert gave, or its whole experts.
             summed = ffn.top_k * (share if split.ep > 1 else 1.0) + 1
             total += (3 if ffn.gated else 2) * wide + summed * hidden
         case None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from linkbound.evidence.types import Finding
+from linkbound.profile import control
 from linkbound.profile.decompose import ClockOffset, Parts, RankStep
 from linkbound.profile.effects import Effect, sentence
 from linkbound.profile.shards import ShardCheck
@@ -20,6 +21,7 @@ HEADER = (
     "wire",
     "waiting",
     "gap",
+    "instrument",
     "unexplained",
     "tokens/s",
     "bus",
@@ -39,6 +41,7 @@ def cells(row: Row) -> tuple[str, ...]:
         format_time(row.step_s),
         f"{format_time(row.low_s)} - {format_time(row.high_s)}",
         *_parts(row.parts),
+        NONE if row.instrument_s is None else _share(row.instrument_s, row.step_s),
         NONE if row.unexplained_s is None else _share(row.unexplained_s, row.step_s),
         format_significant(row.tokens_per_s),
         NONE if row.bus_bytes_per_s is None else format_rate(row.bus_bytes_per_s),
@@ -92,7 +95,7 @@ CHECK_HEADER = ("split", "arm", "point", "shard", "calls", "predicted", "measure
 
 
 def check_cells(one: ShardCheck) -> tuple[str, ...]:
-    """One line: a shard's step and the calls alone, their sum, and the split's step."""
+    """One line: a shard's step, what its calls add alone, their sum, and the split's step."""
     times = (one.shard_s, one.calls_s, one.predicted_s, one.measured_s)
     return (one.split, one.arm, one.point.name, *map(format_time, times), f"{one.ratio:.3f}")
 
@@ -101,7 +104,10 @@ def notes(
     rows: Sequence[Row], effects: Sequence[Effect], findings: Sequence[Finding]
 ) -> Iterator[str]:
     """What stands out, one sentence each."""
-    yield "Times of one step, mean over ranks; unexplained is the plain step less the traced one."
+    yield (
+        "Times of one step, mean over ranks. Instrument is what the profiler adds to its kernels, "
+        "measured by itself; unexplained is the plain step less the rest of the traced one."
+    )
     errors = [row.clock_error_s for row in rows if row.clock_error_s is not None]
     if errors:
         yield f"Collectives align the ranks' clocks within {format_time(max(errors))}."
@@ -124,12 +130,8 @@ def _row_notes(row: Row) -> Iterator[str]:
             f"{words}, sent {row.issued_bytes:,} B a step, the crossings list "
             f"{row.crossing_bytes:,} B."
         )
-    if row.known_wait_s is not None and row.found_wait_s is not None:
-        yield (
-            f"{words}: the slowed rank holds the others up for {format_time(row.known_wait_s)} a "
-            f"step; {format_time(row.found_wait_s)} are found as waiting "
-            f"({row.found_wait_s / row.known_wait_s - 1:+.1%})."
-        )
+    if row.control is not None:
+        yield control.sentence(words, row.control)
 
 
 TRACE_HEADER = (

@@ -6,7 +6,7 @@ Every call is written into the ledger with the payload that nccl-tests would cou
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -25,6 +25,13 @@ SAMPLED = "sampled"
 """Token ids from the last stage to the first: 8 bytes a sequence, in no list of crossings."""
 ROUTING = "routing"
 """Counts and weights that go with an all-to-all of tokens."""
+
+
+class Again(NamedTuple):
+    """A call to run again, and the elements that it sends, flat."""
+
+    sent: torch.Tensor
+    run: Callable[[], object]
 
 
 class Exchange:
@@ -134,24 +141,27 @@ class Exchange:
             with self._call(SAMPLED, Operation.SEND_RECV, ranks, tokens.nbytes):
                 self._transport.receive(tokens, rank.number + away)
 
-    def again(self, call: Call) -> Callable[[], object] | None:
-        """Runs a collective of this kind and size, uncounted; None for what takes two sides."""
+    def again(self, call: Call) -> "Again | None":
+        """A collective of this kind and size, uncounted; None for what takes two sides.
+
+        Sums of sums grow beyond all bounds unless what is sent is written anew.
+        """
         element_bytes = self.dtype.itemsize
         elements, ranks = call.size_bytes // element_bytes, call.ranks
         own = self._symmetric
         if own is not None and call.implementation in own.IMPLEMENTATIONS:
             reduced = own.input(1, elements)
-            return lambda: own.reduce(reduced)
+            return Again(reduced.view(-1), lambda: own.reduce(reduced))
         match call.operation:
             case Operation.ALL_REDUCE:
                 x = self._random(elements)
-                return lambda: self._transport.all_reduce(x, ranks)
+                return Again(x, lambda: self._transport.all_reduce(x, ranks))
             case Operation.ALL_GATHER:
                 x = self._random(elements // len(ranks))
-                return lambda: self._transport.all_gather(x, ranks)
+                return Again(x, lambda: self._transport.all_gather(x, ranks))
             case Operation.REDUCE_SCATTER:
                 x = self._random(elements)
-                return lambda: self._transport.reduce_scatter(x, ranks)
+                return Again(x, lambda: self._transport.reduce_scatter(x, ranks))
             case _:
                 return None
 

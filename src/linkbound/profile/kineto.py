@@ -4,6 +4,7 @@ What a kernel is for is told by its name: NCCL, an engine's own all-reduce, a pe
 from or to the host; everything else is compute.
 """
 
+import functools
 import gzip
 import io
 import math
@@ -164,6 +165,7 @@ def _interval(event: Mapping[str, Any], arguments: Mapping[str, Any], source: st
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def classify(name: str) -> tuple[KernelClass, str | None]:
     """What a kernel or copy of this name is for, and which collective it runs."""
     nccl = _NCCL.match(name)

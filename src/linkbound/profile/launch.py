@@ -33,6 +33,9 @@ _PATHS = {
     Arm.NET: LogPath.NET,
 }
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
+_OWN_FRAME = re.compile(r'File ".*/linkbound/profile/(\w+\.py)", line (\d+) in (\S+)')
+PLACES_SHOWN = 3
+"""Functions of a rank that was ended: where it waited, for which measurement."""
 _SPENT = re.compile(r"^rank (\d+): (\d+\.\d s .+)\n", re.MULTILINE)
 _LOG_LIMIT_BYTES = 64 * 1024**2
 
@@ -53,6 +56,8 @@ class JobResult(Value, frozen=True, kw_only=True):
     """NCCL's log of all ranks, then the child's last words."""
     spent: str
     """Where rank 0's process spent its time: `4.1 s start, imports; 2.0 s meeting; ...`."""
+    interrupted: bool = False
+    """The user ended it; points finished before are there."""
 
 
 def require_torch() -> None:
@@ -78,7 +83,8 @@ def arm_environment(job: Job) -> dict[str, str]:
 def run_job(job: Job, *, limit_s: float, count: int | None = None) -> JobResult:
     """Run `job` as a child of its own for at most `limit_s` seconds.
 
-    `count` is how many processes it takes; None is one for each GPU of the split.
+    `count` is how many processes it takes; None is one for each GPU of the split. Ctrl-C ends it
+    as the limit does, and what it finished until then is the result.
     """
     if count is None:
         count = 1 if job.alone is not None else job.split.gpus
@@ -97,12 +103,19 @@ def run_job(job: Job, *, limit_s: float, count: int | None = None) -> JobResult:
         }
         environment = child_environment({**own, **logged}, drop=_INHERITED)
         argv = [sys.executable, "-m", "linkbound.profile.leader", str(folder / "job.json")]
-        ended = run_child([*argv, str(folder), str(count)], env=environment, limit_s=limit_s)
+        ended = run_child(
+            [*argv, str(folder), str(count)],
+            env=environment,
+            limit_s=limit_s,
+            interrupt_ends=True,
+        )
         ranks = _read_ranks(folder, count)
         log = _read_logs(folder)
+        stacks = _read_stacks(folder, count)
     words = ended.stderr.decode(errors="replace")
     path, contradicted = _path(job, log)
-    findings = (*_how_it_ended(job, ended, limit_s), *contradicted, *_counted(job, ranks))
+    how = _how_it_ended(job, ended, limit_s, stacks)
+    findings = (*how, *contradicted, *_counted(job, ranks))
     return JobResult(
         job=job,
         ranks=ranks,
@@ -111,9 +124,15 @@ def run_job(job: Job, *, limit_s: float, count: int | None = None) -> JobResult:
         command=("python", "-m", "linkbound.profile.leader", "JOB", "FOLDER", str(count)),
         duration_s=ended.duration_s,
         path=path,
-        log=log + words,
+        log=log + words + "".join(f"rank {at}: {stack}" for at, stack in stacks.items()),
         spent="; ".join(found[2] for found in _SPENT.finditer(words) if found[1] == "0"),
+        interrupted=ended.interrupted,
     )
+
+
+def place_file(folder: Path, number: int) -> Path:
+    """Where a rank that a signal ends writes its stack."""
+    return folder / f"rank{number}.stack"
 
 
 def _read_ranks(folder: Path, count: int) -> tuple[RankPoint, ...]:
@@ -125,6 +144,22 @@ def _read_ranks(folder: Path, count: int) -> tuple[RankPoint, ...]:
             if line.endswith(b"\n"):
                 found.append(msgspec.json.decode(line, type=RankPoint))
     return tuple(found)
+
+
+def _read_stacks(folder: Path, count: int) -> dict[int, str]:
+    """The stacks of ranks that a signal ended, by rank."""
+    paths = {number: place_file(folder, number) for number in range(count)}
+    found = {at: path.read_text() for at, path in paths.items() if path.exists()}
+    return {at: stack for at, stack in found.items() if stack}
+
+
+def _places(stacks: Mapping[int, str]) -> str:
+    """`Rank 0 was in measure.py:128 _traced, of measure.py:76 of.`: the innermost of our own."""
+    return " ".join(
+        f"Rank {at} was in {', of '.join(f'{file}:{line} {name}' for file, line, name in ours)}."
+        for at, stack in stacks.items()
+        if (ours := _OWN_FRAME.findall(stack)[:PLACES_SHOWN])
+    )
 
 
 def _read_logs(folder: Path) -> str:
@@ -165,8 +200,10 @@ def _counted(job: Job, ranks: Sequence[RankPoint]) -> tuple[Finding, ...]:
     return () if found is None else (found,)
 
 
-def _how_it_ended(job: Job, ended: ChildResult, limit_s: float) -> tuple[Finding, ...]:
-    if ended.ok:
+def _how_it_ended(
+    job: Job, ended: ChildResult, limit_s: float, stacks: Mapping[int, str]
+) -> tuple[Finding, ...]:
+    if ended.ok or ended.interrupted:
         return ()
     arm = "" if job.arm is None else f" in arm {job.arm.value}"
     what = f"{job.split.name}{arm}"
@@ -177,7 +214,7 @@ def _how_it_ended(job: Job, ended: ChildResult, limit_s: float) -> tuple[Finding
         return (
             _finding(
                 "profile-hang",
-                f"{what} did not end within {limit_s:g} s and was ended. {last}",
+                f"{what} did not end within {limit_s:g} s and was ended. {_places(stacks) or last}",
                 "Ranks that wait for each other for ever are what broken peer-to-peer looks like.",
                 "Try --arm staged; if that ends, the direct path is broken. Else raise --limit.",
             ),
@@ -195,7 +232,7 @@ def _how_it_ended(job: Job, ended: ChildResult, limit_s: float) -> tuple[Finding
     return (
         _finding(
             "profile-rank-died",
-            f"{what} ended with {how}. {last}",
+            " ".join((f"{what} ended with {how}. {last}", _places(stacks))).rstrip(),
             "A rank that ends takes the others with it; points after that were not timed.",
             "Read the log of the record; run again with one arm to see whether it repeats.",
         ),

@@ -4,6 +4,7 @@ Run as `python -m linkbound.profile.leader JOB FOLDER COUNT`. The ranks stay in 
 process group, so that its parent's time limit ends them too.
 """
 
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ POLL_S = 0.05
 def main(arguments: list[str]) -> int:
     """Start the ranks and wait; returns 0, or the code of the first rank that failed."""
     job, folder, count = arguments[0], arguments[1], int(arguments[2])
+    # The ranks get TERM too, say where they were and end: that is the end of this one as well.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     words = [sys.executable, "-m", "linkbound.profile.rank", job, folder]
     started = str(time.monotonic())
     ranks = [subprocess.Popen([*words, str(number), started]) for number in range(count)]

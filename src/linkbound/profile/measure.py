@@ -4,7 +4,6 @@ Each has a run of its own, so that no instrument slows the steps whose time is t
 begin each run together.
 """
 
-import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from linkbound.links.types import Launch
+from linkbound.profile.instrument import added_kernel_s, times_on_device
 from linkbound.profile.kineto import parse_kineto
 from linkbound.profile.network import Network
 from linkbound.profile.repeat import repeated
@@ -30,12 +30,20 @@ if TYPE_CHECKING:
 LEAST_PREFILLS = 2
 PREFILL_SHARE = 5
 PREFILLS_TRACED = 2
-CALLS_REPEATS = 5
+PREFILLS_S = 1.0
+"""Of all plain prefills of a point together: `LEAST_PREFILLS` of those that take longer."""
+TRACE_WARM_UPS = 2
+"""Steps under the profiler before those that count: the first one pays for its start, and of a
+prefill the second one was slow too."""
+LONG_S = 0.5
+"""A step that takes longer has one such step, and none before plain ones: its own begin warms."""
+CALLS_REPEATS = 20
+"""At most as many as plain steps."""
 REST_S = 0.5
 """Of idle traffic, once a child."""
 
 
-class _Counts(NamedTuple):
+class Counts(NamedTuple):
     """How many steps of a point are run in each way."""
 
     plain: int
@@ -43,12 +51,14 @@ class _Counts(NamedTuple):
     counted: int
 
 
-def _counts(job: Job, point: Point, chunks: int) -> _Counts:
+def counts_of(job: Job, point: Point, length_s: float) -> Counts:
+    """By how long a step takes: a prefill of seconds is timed twice and traced once."""
     if point.phase is Phase.DECODE:
-        return _Counts(job.steps, job.traced_steps, job.steps)
-    plain = max(LEAST_PREFILLS, job.steps // PREFILL_SHARE // chunks)
-    traced = max(1, min(job.traced_steps, PREFILLS_TRACED) // chunks) if job.traced_steps else 0
-    return _Counts(plain, traced, 1)
+        return Counts(job.steps, job.traced_steps, job.steps)
+    fit = int(PREFILLS_S / length_s)
+    plain = max(LEAST_PREFILLS, min(job.steps // PREFILL_SHARE, fit))
+    traced = max(1, min(job.traced_steps, PREFILLS_TRACED, fit // 2)) if job.traced_steps else 0
+    return Counts(plain, traced, 1)
 
 
 class Measurement:
@@ -60,31 +70,37 @@ class Measurement:
         self._on_device = job.device is Device.CUDA
         self._metered = self._on_device and job.traced_steps > 0 and dist.is_initialized()
         self._meter = self._open_meter()
+        traced = self._on_device and job.traced_steps > 0
+        self._added_kernel_s = added_kernel_s() if traced else None
+        spent.part("profiler by itself")
 
     def of(self, point: Point, trace: Path) -> RankPoint:
         """Everything this rank says of `point`; `trace` is where the profiler may write."""
-        job, chunks = self._job, chunks_of(point, self._job.chunk_tokens)
-        counts = _counts(job, point, chunks)
-        spent = self._spent
-        step = Step(self._network, job, point, max(counts.plain, counts.traced + 2))
+        job, spent = self._job, self._spent
+        step = Step(
+            self._network, job, point, max(job.steps, job.traced_steps + TRACE_WARM_UPS + 1)
+        )
         spent.part("warm-up")
         step.capture()
         spent.part("capture")
+        length_s = self._length_s(step)
+        counts, long = counts_of(job, point, length_s), length_s > LONG_S
         # On both sides of the traced steps: clocks that fall under load fall for all alike.
-        warm = chunks == 1
-        times_s = self._plain(step, counts.plain - counts.plain // 2, warm=warm)
+        times_s = self._plain(step, counts.plain - counts.plain // 2, warm=not long)
         spent.part("plain")
         timeline = None
         if counts.traced:
-            timeline = self._instrumented(step, counts.traced, trace, warm=warm)
+            warm_ups = 1 if long else TRACE_WARM_UPS
+            timeline = self._instrumented(step, counts.traced, trace, warm_ups)
             spent.part("trace read")
-        times_s += self._plain(step, counts.plain // 2, warm=warm)
+        times_s += self._plain(step, counts.plain // 2, warm=not long)
         spent.part("plain again")
         # Of several chunks they are the calls of one, several times.
-        alone = min(CALLS_REPEATS, counts.plain) if counts.traced and chunks == 1 else 0
+        one_chunk = chunks_of(point, job.chunk_tokens) == 1
+        alone = min(CALLS_REPEATS, counts.plain) if counts.traced and one_chunk else 0
         if step.launch is Launch.GRAPH and goes_through_host(job):
             alone = 0
-        calls_s = self._calls_alone(step, alone) if alone else ()
+        with_calls_s, products_s = self._calls_alone(step, alone) if alone else ((), ())
         spent.part("calls alone")
         traffic = self._traffic(step, counts.counted) if self._metered else None
         spent.part("counted")
@@ -95,12 +111,27 @@ class Measurement:
             eager_because=step.eager_because,
             times_s=tuple(times_s),
             calls=step.calls,
-            calls_s=calls_s,
+            with_calls_s=with_calls_s,
+            products_s=products_s,
             timeline=timeline,
+            added_kernel_s=self._added_kernel_s if step.launch is Launch.GRAPH else None,
             traffic=traffic,
             traffic_steps=counts.counted,
             memory_bytes=torch.cuda.max_memory_allocated() if self._on_device else None,
         )
+
+    def _length_s(self, step: Step) -> float:
+        """How long one step takes, on the slowest rank: all ranks must count alike."""
+        step.reset()
+        self._together()
+        start_s = time.perf_counter()
+        step.run()
+        if self._on_device:
+            torch.cuda.synchronize()
+        length = torch.tensor(time.perf_counter() - start_s, device=self._network.device)
+        if dist.is_initialized():
+            dist.all_reduce(length, dist.ReduceOp.MAX)
+        return float(length.item())
 
     def _plain(self, step: Step, count: int, *, warm: bool) -> list[float]:
         step.reset()
@@ -110,13 +141,13 @@ class Measurement:
         if warm:
             step.run()
             step.reset()
-        return _times_on_device(step.run, count)
+        return times_on_device(step.run, count)
 
-    def _instrumented(self, step: Step, count: int, trace: Path, *, warm: bool) -> Timeline:
+    def _instrumented(self, step: Step, count: int, trace: Path, warm_ups: int) -> Timeline:
         step.reset()
         self._together()
         if self._on_device:
-            return self._traced(step, count, trace, warm=warm)
+            return self._traced(step, count, trace, warm_ups)
         ledger = self._network.exchange.ledger
         with ledger.timing():
             for _ in range(count):
@@ -124,16 +155,16 @@ class Measurement:
                     step.run()
         return ledger.timeline()
 
-    def _traced(self, step: Step, count: int, path: Path, *, warm: bool) -> Timeline:
-        """Kernels of `count` steps, after one that pays for the profiler's start if `warm`.
+    def _traced(self, step: Step, count: int, path: Path, warm_ups: int) -> Timeline:
+        """Kernels of `count` steps, after `warm_ups` that are not kept.
 
         What follows the last step bounds it.
         """
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities) as profiler:
             self._spent.part("profiler's start")
-            if warm:
-                with torch.profiler.record_function("warm-up"):
+            with torch.profiler.record_function("warm-up"):
+                for _ in range(warm_ups):
                     step.run()
             for index in range(count):
                 with torch.profiler.record_function(f"linkbound step {index}"):
@@ -143,17 +174,27 @@ class Measurement:
             torch.cuda.synchronize()
         self._spent.part("traced")
         profiler.export_chrome_trace(str(path))
+        self._spent.part("trace written")
         (timeline,) = parse_kineto(path.read_bytes(), path.name, self.rank)
-        return msgspec.structs.replace(timeline, steps=timeline.steps[:count])
+        path.unlink()
+        return within(timeline, count)
 
-    def _calls_alone(self, step: Step, count: int) -> tuple[float, ...]:
-        """Seconds of a step's calls, launched as the step launches them; empty without any."""
-        run = repeated(self._network.exchange, step.calls, step.launch)
-        if run is None:
-            return ()
+    def _calls_alone(self, step: Step, count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Seconds of a step's calls, each behind a product, and of the products; empty without any.
+
+        Both are launched as the step is.
+        """
+        tokens = step.point.batch * step.point.tokens
+        found = repeated(self._network, step.calls, step.launch, tokens)
+        if found is None:
+            return (), ()
+        with_calls_s, products_s = (self._repeats(run, count) for run in found)
+        return with_calls_s, products_s
+
+    def _repeats(self, run: Callable[[], None], count: int) -> tuple[float, ...]:
         run()
         self._together()
-        times = _times_on_device if self._on_device else _times
+        times = times_on_device if self._on_device else _times
         return tuple(times(run, count))
 
     def _open_meter(self) -> "TrafficMeter | None":
@@ -192,6 +233,14 @@ class Measurement:
             torch.cuda.synchronize()
 
 
+def within(timeline: Timeline, count: int) -> Timeline:
+    """The first `count` steps, and what ran in them."""
+    steps = timeline.steps[:count]
+    start_s, end_s = steps[0].start_s, steps[-1].end_s
+    ran = tuple(one for one in timeline.intervals if start_s <= one.start_s < end_s)
+    return msgspec.structs.replace(timeline, steps=steps, intervals=ran)
+
+
 def _times(run: Callable[[], None], count: int) -> list[float]:
     times_s = []
     for _ in range(count):
@@ -199,14 +248,3 @@ def _times(run: Callable[[], None], count: int) -> list[float]:
         run()
         times_s.append(time.perf_counter() - start_s)
     return times_s
-
-
-def _times_on_device(run: Callable[[], None], count: int) -> list[float]:
-    """Event to event: all runs are enqueued before the first result is asked for."""
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-    events[0].record()
-    for event in events[1:]:
-        run()
-        event.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) * 1e-3 for start, end in itertools.pairwise(events)]

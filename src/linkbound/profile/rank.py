@@ -1,10 +1,15 @@
 """One rank: builds its shard, times the points of its job, writes a line for each (P1).
 
 Run as `python -m linkbound.profile.rank JOB FOLDER RANK STARTED` by the leader; lines written
-before an end of any kind stay. Where the process spent its time is told to stderr.
+before an end of any kind stay. Where the process spent its time is told to stderr; where it was
+when a signal ended it stands in a file.
 """
 
+import faulthandler
+import os
+import signal
 import sys
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from linkbound.profile.build import build
-from linkbound.profile.launch import OUT_OF_MEMORY
+from linkbound.profile.launch import OUT_OF_MEMORY, place_file
 from linkbound.profile.measure import Measurement
 from linkbound.profile.spent import Spent
 from linkbound.profile.transport import Alone, ProcessGroups, Transport
@@ -38,7 +43,15 @@ def main(arguments: list[str]) -> int:
 
 def _run(job: Job, folder: Path, number: int, spent: Spent) -> None:
     spent.on("start, imports")
-    transport = _meet(job, folder, number)
+    store = None
+    transport: Transport = Alone()
+    if job.device is Device.CUDA:
+        torch.cuda.set_device(number)
+    else:
+        torch.set_num_threads(1)
+    if job.alone is None and job.split.gpus > 1:
+        store = dist.FileStore(str(folder / "meet"), job.split.gpus)
+        transport = _meet(job, store, number)
     spent.on("meeting")
     place = number if job.alone is None else job.alone
     network, _, parameters = build(job, place, transport)
@@ -51,21 +64,15 @@ def _run(job: Job, folder: Path, number: int, spent: Spent) -> None:
             lines.write(msgspec.json.encode(found) + b"\n")
             lines.flush()
             spent.on(point.name)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    if store is not None:
+        _part(store, job.split.gpus, number)
 
 
-def _meet(job: Job, folder: Path, number: int) -> Transport:
+def _meet(job: Job, store: dist.Store, number: int) -> Transport:
     cuda = job.device is Device.CUDA
-    if cuda:
-        torch.cuda.set_device(number)
-    else:
-        torch.set_num_threads(1)
-    if job.alone is not None or job.split.gpus == 1:
-        return Alone()
     dist.init_process_group(
         "nccl" if cuda else "gloo",
-        init_method=f"file://{folder / 'meet'}",
+        store=store,
         rank=number,
         world_size=job.split.gpus,
         timeout=timedelta(seconds=MEETING_S),
@@ -74,5 +81,30 @@ def _meet(job: Job, folder: Path, number: int) -> Transport:
     return ProcessGroups(job.split)
 
 
+def _part(store: dist.Store, count: int, number: int) -> None:
+    """Wait until every rank is here: none needs another any more, and each may end as it is."""
+    store.set(f"done {number}", "")
+    store.wait([f"done {one}" for one in range(count)], timedelta(seconds=MEETING_S))
+
+
+def _say_where(path: Path) -> None:
+    """On TERM or a fault write every thread's stack to `path`, then end.
+
+    Also while a call waits for a GPU, where no handler of Python's would run.
+    """
+    file = path.open("w")
+    faulthandler.enable(file)
+    faulthandler.register(signal.SIGTERM, file, chain=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _say_where(place_file(Path(sys.argv[2]), int(sys.argv[3])))
+    try:
+        ended_with = main(sys.argv[1:])
+    except Exception:
+        traceback.print_exc()
+        ended_with = 1
+    sys.stderr.flush()
+    # Without torch's end of a group: NCCL waits there until no graph holds a call of its own, for
+    # ever if one does (pytorch/pytorch#115388). What was measured is written.
+    os._exit(ended_with)

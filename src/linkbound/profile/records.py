@@ -27,7 +27,7 @@ from linkbound.profile.types import Job, Point, RankPoint
 from linkbound.splits.types import Split
 
 METHOD = "linkbound reference runtime"
-METHOD_VERSION = 3
+METHOD_VERSION = 4
 CONTRADICTED = frozenset({"arm-contradicted", "counters-contradict-arm"})
 """Findings after which a time is not of the arm that it was asked for."""
 
@@ -80,12 +80,7 @@ def append_result(
 def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
     ranks = ranks_of(result, point)
     if not ranks:
-        found = result.findings[0] if result.findings else None
-        reason = Reason(
-            code="not-finished" if found is None else found.code,
-            text="Not every rank finished it." if found is None else found.seen,
-        )
-        return Failed(reason=reason, log=log)
+        return Failed(reason=_unfinished(result), log=log)
     wrong = next((one for one in result.findings if one.code in CONTRADICTED), None)
     if wrong is not None:
         return Failed(reason=Reason(code=wrong.code, text=wrong.seen), log=log)
@@ -95,13 +90,24 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
             "eager_because": ranks[0].eager_because,
             "path": result.path,
             "calls": msgspec.to_builtins(ranks[0].calls),
-            "calls_s": [one.calls_s for one in ranks],
+            "with_calls_s": [one.with_calls_s for one in ranks],
+            "products_s": [one.products_s for one in ranks],
+            "added_kernel_s": [one.added_kernel_s for one in ranks],
             "traffic": msgspec.to_builtins(ranks[0].traffic),
             "traffic_steps": ranks[0].traffic_steps,
             "parameters": [one.parameters for one in ranks],
             "memory_bytes": [one.memory_bytes for one in ranks],
         }
     )
+
+
+def _unfinished(result: JobResult) -> Reason:
+    """Why not every rank has the point."""
+    if result.interrupted:
+        return Reason(code="interrupted", text="The user ended the child before it was finished.")
+    if result.findings:
+        return Reason(code=result.findings[0].code, text=result.findings[0].seen)
+    return Reason(code="not-finished", text="Not every rank finished it.")
 
 
 def _blobs(study: Study, ranks: Sequence[RankPoint], log: str | None) -> tuple[str, ...]:

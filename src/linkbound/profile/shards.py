@@ -1,10 +1,11 @@
 """Shard tables against whole runs: a shard's time and the calls alone make a step (P1, E3).
 
-Both were measured without the run that they predict: the shard without peers, the calls without
-compute. What the sum misses is what only their meeting makes: waiting, and clocks under load.
+Both were measured without the run that they predict: the shard without peers, the calls behind
+products of the layers. What the sum misses is what only a step makes: ranks that are late by more,
+and clocks under load.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from linkbound.evidence.stats import median
@@ -64,7 +65,7 @@ def _grouped(study: Study, kind: str, model: str, machine: str | None) -> _Group
 def _checks(shards: _Groups, runs: _Groups) -> Iterator[ShardCheck]:
     for key, records in runs.items():
         alone = shards.get((*key[:-1], None))
-        calls_s = [one for record in records for one in _calls_s(record)]
+        calls_s = [one for record in records for one in (_calls_s(record),) if one is not None]
         if alone is None or key[-1] is None or not calls_s:
             continue
         subject = records[0].subject
@@ -84,10 +85,22 @@ def _point(subject: Mapping[str, Any]) -> Point:
     return Point(phase=Phase(subject["phase"]), **{name: subject[name] for name in names})
 
 
-def _calls_s(record: Record) -> list[float]:
+def _calls_s(record: Record) -> float | None:
     assert isinstance(record.outcome, Measured)
-    ranks = record.outcome.values.get("calls_s", [])
-    return [max(each) for each in zip(*ranks, strict=True)]
+    values = record.outcome.values
+    return calls_alone_s(values.get("with_calls_s", ()), values.get("products_s", ()))
+
+
+def calls_alone_s(
+    with_calls_s: Sequence[Sequence[float]], products_s: Sequence[Sequence[float]]
+) -> float | None:
+    """What the calls add to the products of the slowest rank; each has a row of times a rank.
+
+    None where they were not timed.
+    """
+    with_calls = median([max(each) for each in zip(*with_calls_s, strict=True)])
+    products = [one for one in map(median, products_s) if one is not None]
+    return None if with_calls is None or not products else with_calls - max(products)
 
 
 def middle_step_s(records: list[Record]) -> float:

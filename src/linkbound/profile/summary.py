@@ -11,16 +11,11 @@ import msgspec
 
 from linkbound.evidence.stats import median
 from linkbound.links.types import Arm, Operation
-from linkbound.profile.decompose import (
-    Parts,
-    RankStep,
-    align,
-    decompose,
-    mean_parts,
-    wire_times,
-)
+from linkbound.profile.control import Control, control_of, middle
+from linkbound.profile.decompose import Parts, align, by_step, decompose, mean_parts, wire_times
 from linkbound.profile.launch import JobResult
 from linkbound.profile.moved import Moved, call_factor, moved
+from linkbound.profile.shards import calls_alone_s
 from linkbound.profile.types import Call, Delay, Device, Job, Point, RankPoint, Timeline
 from linkbound.splits.crossings import crossings
 from linkbound.splits.types import Split
@@ -56,8 +51,11 @@ class Row(Value, frozen=True, kw_only=True):
     """(last repeat - first) / first; None of one repeat."""
     parts: Parts | None
     """Mean over ranks, steps and repeats; None where nothing was traced."""
+    instrument_s: float | None
+    """What the profiler adds to the kernels of a step, measured by itself, mean over ranks; None
+    where the host launched the step, and where nothing was traced."""
     unexplained_s: float | None
-    """`step_s` less the parts; negative where the instrument slowed the step."""
+    """`step_s` less the parts without the instrument's: what else the tracing changed."""
     clock_error_s: float | None
     """Greatest bound on the ranks' clock offsets; None of one rank, or where they contradict."""
     bus_bytes_per_s: float | None
@@ -70,11 +68,10 @@ class Row(Value, frozen=True, kw_only=True):
     moved: Moved | None
     """What the calls send and what the ports counted; None where nothing is sent."""
     calls_s: float | None
-    """The calls of a step back to back, without anything between; None where not run."""
-    known_wait_s: float | None
-    """Of a control: what the others must wait a step for the slowed rank; else None."""
-    found_wait_s: float | None
-    """What the parts of the others show as waiting then."""
+    """What the calls of a step add to products of its layers, each behind one; None where not
+    run."""
+    control: Control | None
+    """What was found of a delay that was given on purpose; None without one."""
     layers: int
 
     @property
@@ -94,7 +91,8 @@ class Repeat(Value, frozen=True, kw_only=True):
     step_s: float
     steps: int
     parts: Parts | None
-    found_wait_s: float | None
+    instrument_s: float | None
+    control: Control | None
     calls_s: float | None
     clock_error_s: float | None
     bus_bytes_per_s: float | None
@@ -130,6 +128,7 @@ def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members
     slowest = [time_s for _, some in members for time_s in slowest_s(some)]
     step_s = _middle(slowest)
     parts = _mean([one.parts for one in repeats if one.parts is not None])
+    instrument_s = median(_known(one.instrument_s for one in repeats))
     return Row(
         split=split,
         arm=arm,
@@ -147,7 +146,8 @@ def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members
         steps=len(slowest),
         drift=medians[-1] / medians[0] - 1 if len(medians) > 1 else None,
         parts=parts,
-        unexplained_s=None if parts is None else step_s - parts.step_s,
+        instrument_s=instrument_s,
+        unexplained_s=None if parts is None else step_s - (parts.step_s - (instrument_s or 0.0)),
         clock_error_s=max(_known(one.clock_error_s for one in repeats), default=None),
         bus_bytes_per_s=median(_known(one.bus_bytes_per_s for one in repeats)),
         tokens_per_s=point.batch * point.tokens * split.replicas / step_s,
@@ -155,8 +155,7 @@ def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members
         crossing_bytes=crossing_bytes(job, point),
         moved=moved(ranks) if alone is None else None,
         calls_s=median(_known(one.calls_s for one in repeats)),
-        known_wait_s=known_wait_s(ranks, job),
-        found_wait_s=median(_known(one.found_wait_s for one in repeats)),
+        control=middle([one.control for one in repeats if one.control is not None]),
         layers=max(1, len(job.shape.layers) // split.pp),
     )
 
@@ -171,38 +170,29 @@ def repeat_of(ranks: Sequence[RankPoint], job: Job) -> Repeat:
     timelines = [one.timeline for one in ranks if one.timeline is not None]
     offsets = align(timelines) if len(timelines) > 1 else None
     steps = decompose(timelines)
-    calls_s = [max(each) for each in zip(*(one.calls_s for one in ranks), strict=True)]
     return Repeat(
         step_s=_middle(times_s),
         steps=len(times_s),
         parts=mean_parts(steps),
-        found_wait_s=_others_wait_s(steps, job),
-        calls_s=median(calls_s),
+        instrument_s=_instrument_s(ranks),
+        control=control_of(ranks, steps, timelines, job),
+        calls_s=calls_alone_s(
+            [one.with_calls_s for one in ranks], [one.products_s for one in ranks]
+        ),
         clock_error_s=None if offsets is None else max(one.error_s for one in offsets),
         bus_bytes_per_s=_bus_rate(ranks[0].calls, timelines),
     )
 
 
-def _others_wait_s(steps: Sequence[RankStep], job: Job) -> float | None:
-    if job.delay is None:
-        return None
-    parts = mean_parts([one for one in steps if one.rank != job.delay.rank])
-    return None if parts is None else parts.waiting_s
-
-
-DELAYED = frozenset({Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
-"""Calls that all ranks of a group enter at the same point: there the others wait out a delay."""
-
-
-def known_wait_s(ranks: Sequence[RankPoint], job: Job) -> float | None:
-    """Seconds by which the slowed rank holds the others up in a step; None where not known."""
-    if job.delay is None:
-        return None
-    slowed = [one for one in ranks if one.rank == job.delay.rank]
-    calls = [call for one in slowed for call in one.calls]
-    if not calls or any(call.operation not in DELAYED for call in calls):
-        return None
-    return job.delay.seconds * sum(call.count for call in calls)
+def _instrument_s(ranks: Sequence[RankPoint]) -> float | None:
+    """What the profiler adds to a traced step: to one kernel times the kernels, mean of ranks."""
+    added_s = []
+    for one in ranks:
+        if one.timeline is None or one.added_kernel_s is None:
+            return None
+        ran = [len(step) for step in by_step(one.timeline)]
+        added_s.append(one.added_kernel_s * sum(ran) / len(ran))
+    return math.fsum(added_s) / len(added_s)
 
 
 def issued_bytes(ranks: Sequence[RankPoint], split: Split) -> int:

@@ -57,10 +57,11 @@ class Job(Value, frozen=True, kw_only=True):
     device: Device
     points: tuple[Point, ...]
     steps: int = 20
-    """Timed decode steps of a point; of a prefill a fifth as many chunks, at least two steps."""
+    """Timed decode steps of a point; of a prefill a fifth as many if they fit into a second, at
+    least two."""
     traced_steps: int = 3
-    """Decode steps that are run once more under the instrument; of a prefill up to two chunks, at
-    least one step. 0 leaves out parts, counters and the calls alone."""
+    """Decode steps that are run once more under the instrument; of a prefill up to two, one of a
+    long one. 0 leaves out parts, counters and the calls alone."""
     chunk_tokens: int = CHUNK_TOKENS
     """Tokens of one prefill step: longer prompts come in chunks, short ones together."""
     micro_batches: int = 1
@@ -148,8 +149,14 @@ class RankPoint(Value, frozen=True, kw_only=True):
     """Every timed step."""
     calls: tuple[Call, ...]
     """Of one step."""
-    calls_s: tuple[float, ...] = ()
-    """The same calls back to back and nothing else, each time; empty where none can be repeated."""
+    with_calls_s: tuple[float, ...] = ()
+    """The same calls, each behind a product of a layer, each time; empty where none can be
+    repeated."""
+    products_s: tuple[float, ...] = ()
+    """Those products without the calls."""
+    added_kernel_s: float | None = None
+    """What the profiler adds to each kernel of a graph in this process; None of a step that the
+    host launches, and on a CPU."""
     timeline: Timeline | None = None
     traffic: Traffic | None = None
     """What the ports of all GPUs counted during `traffic_steps` steps; on rank 0 of a GPU job."""

@@ -134,7 +134,8 @@ def _table(found: ProfileShown, cite: Citations) -> str:
     rows = [_row(one, cite) for one in found.steps]
     reading = (
         "Times of one step, mean over ranks; parts are of a traced step. Unexplained: the plain "
-        "step less the traced one. Repeats: least and greatest median of several processes. GB/s: "
+        "step less the traced one, without what the profiler adds to each kernel where that was "
+        "measured. Repeats: least and greatest median of several processes. GB/s: "
         "bus bandwidth of the collectives while they ran."
     )
     by_host = [one for one in found.steps if one.eager_because is not None]
