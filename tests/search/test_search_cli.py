@@ -58,6 +58,20 @@ def test_a_gpu_of_unknown_memory_is_left_out_and_said(capsys: Any) -> None:
     assert all("GPU0" not in choice["gpus"] for choice in search["front"])
 
 
+def test_nothing_that_fits_is_said_once_with_its_reason(capsys: Any) -> None:
+    assert run(["search", "llama-3.1-70b", "--machine", "5060ti-pair", "--concurrency", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "holds one sequence of the load. pp2: needs 67." in out
+    assert "ruled out" not in out
+
+
+def test_an_engine_that_is_none_is_refused_before_the_search(capsys: Any) -> None:
+    assert run(["search", "llama-3.1-8b", *H200, "--engine", "fooengine"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "No command is known for 'fooengine'." in told.err
+
+
 def test_demands_ask_for_goodput(capsys: Any) -> None:
     found = document(capsys, "qwen3-32b", *H200, "--concurrency", "32", "--slo", "tpot=30ms")
     (search,) = found["searches"]

@@ -289,7 +289,15 @@ def test_what_only_a_split_holds() -> None:
 def test_nothing_fits() -> None:
     search = found(islands(2, memory_gib=16), Objective.LATENCY, model="llama-3.1-70b")
     assert (search.best, search.front, search.candidates) == (None, (), 0)
-    assert search.reason == "No split of these GPUs holds one sequence of the load."
+    assert search.reason.startswith(
+        "No split of these GPUs holds one sequence of the load. pp2: needs "
+    )
+    long = replace(LOAD, prompt_tokens=131_072)
+    search = found(islands(2), Objective.LATENCY, load=long)
+    assert search.best is None
+    assert search.reason.endswith(
+        " pp2: 131,136 tokens a sequence are asked for, the model takes 131,072."
+    )
 
 
 def test_goodput_takes_the_largest_limit_that_keeps_the_demand() -> None:

@@ -37,6 +37,8 @@ class Costs:
         self.machine = engine.book.machine
         self.unpriced: dict[str, None] = {}
         """Reasons of what has no price, each once."""
+        self.unheld = ""
+        """Why the split that was asked for last holds no sequence, of those that hold none."""
         self._floor = engine.with_book(FastestBook(engine.book, tree))
         best = fastest((engine.calibration, *engine.paces.others.values()))
         book = FastestBook(engine.book, tree)
@@ -79,6 +81,8 @@ class Costs:
             found = fit(self.engine.shape, split, placement, self.machine, self.load)
             most = math.inf if found.largest_batch is None else found.largest_batch
             self._room[key] = most if found.fits else 0
+            if not found.fits:
+                self.unheld = f"{split.name}: {found.reason}"
         return self._room[key]
 
     def quickest(
