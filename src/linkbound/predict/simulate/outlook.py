@@ -93,6 +93,8 @@ def _quick(constants: Calibration) -> Calibration:
         constants,
         host_layer_s=_times(constants.host_layer_s, QUICK_LAUNCH),
         host_layer_split_s=_times(constants.host_layer_split_s, QUICK_LAUNCH),
+        host_mixture_s=_times(constants.host_mixture_s, QUICK_LAUNCH),
+        host_step_s=_times(constants.host_step_s, QUICK_LAUNCH),
     )
 
 
