@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from predict_cases import engine_on, plan
+from predict_cases import changed, engine_on, plan
 
 from linkbound.errors import UsageError
 from linkbound.evidence.study import Study
@@ -143,6 +143,13 @@ def test_a_host_may_launch_quicker(engine: Engine) -> None:
     bound = simulate(engine, scenario(engine, TP2, cell(30, prompt=600))).figures["tpot_p50_s"]
     assert bound.steps.low < 0.8 * bound.value
     assert bound.apart.low < 0.8 * bound.value
+    # So may one whose step takes long to launch, whatever its layers do.
+    constants = engine.calibration
+    engine.calibration = changed(constants, host_step_s=0.2)
+    step = simulate(engine, scenario(engine, TP2, cell(1, prompt=600))).figures["ttft_p50_s"]
+    assert 0.2 < step.value < 0.3
+    assert step.steps.low < 0.7 * step.value
+    engine.calibration = constants
     # Whole prompts of 8,192 tokens keep the device busy for longer than any launch.
     alone = cell(concurrency=1, requests=20, prompt=8192, output=1)
     busy = simulate(engine, scenario(engine, TP2, alone)).figures["ttft_p50_s"]
