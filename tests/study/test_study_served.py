@@ -1,9 +1,11 @@
-"""A load measured on two H200, simulated again: what the simulation meets, and what it misses.
+"""Loads measured on H200, simulated again: what the simulation meets, and what it misses.
 
 `served_h200_pair.jsonl`: vLLM 0.24.0, tp2 p2p, two cells of 1,000 requests of one start, by
-`scripts/gpu serve` on 2026-11-30, 14:32 UTC (docs/simulation.md). A header a cell, then a row a
-request, seconds from the start of the schedule, rounded to 10 us; warm-up left out. No request
-failed, each had 512 and 64 tokens by the server's own count.
+`scripts/gpu serve` on 2026-11-30, 14:32 UTC (docs/simulation.md). `served_h200_one.jsonl`: one GPU
+of another machine, three cells, by `scripts/gpu alone`, 17:00 UTC, predicted before in
+docs/frozen/llama-3.1-8b-served-one.json. A header a cell, then a row a request, seconds from the
+start of the schedule, rounded to 10 us; warm-up left out. No request failed, each had 512 and 64
+tokens by the server's own count.
 """
 
 import json
@@ -15,13 +17,15 @@ import pytest
 
 from linkbound.cli.main import run
 from linkbound.evidence.study import Study
-from linkbound.evidence.types import Measured
+from linkbound.evidence.types import Derived, Fingerprint, Measured, Record
 from linkbound.serve.latency import summarise
 from linkbound.serve.load_types import Chunk, Request
 from linkbound.serve.records import load_record
 
-SERVED = Path(__file__).with_name("served_h200_pair.jsonl")
+PAIR, ONE = (Path(__file__).with_name(f"served_h200_{name}.jsonl") for name in ("pair", "one"))
+FROZEN = Path(__file__).parents[2] / "docs/frozen/llama-3.1-8b-served-one.json"
 POISSON, CLOSED = "30/s poisson", "64 at once"
+Cells = list[tuple[dict[str, Any], list[Request]]]
 
 
 def request_of(index: int, row: list[Any]) -> Request:
@@ -45,29 +49,48 @@ def request_of(index: int, row: list[Any]) -> Request:
     )
 
 
-def cells() -> list[tuple[dict[str, Any], list[Request]]]:
-    found: list[tuple[dict[str, Any], list[Request]]] = []
-    for line in SERVED.read_text().splitlines():
+def cells(served: Path = PAIR) -> Cells:
+    found: Cells = []
+    for line in served.read_text().splitlines():
         row = json.loads(line)
         if isinstance(row, dict):
-            found.append((row["subject"], []))
+            found.append((row, []))
         else:
             found[-1][1].append(request_of(len(found[-1][1]), row))
     return found
 
 
-def keep(path: Path) -> None:
-    with Study.create(path) as study:
-        for subject, requests in cells():
+def keep(path: Path, served: Path = PAIR, machine: str | None = None) -> None:
+    with Study.open_or_create(path) as study:
+        for head, requests in cells(served):
             outcome = Measured(values=msgspec.to_builtins(summarise(requests)))
-            study.append(load_record(subject, outcome, requests=requests))
+            when = {"started": head.get("started"), "machine": machine}
+            study.append(load_record(head["subject"], outcome, requests=requests, **when))
+
+
+def keep_machine(path: Path, gpus: str, memory: str = "1x 140 GiB") -> str:
+    """A host with these GPUs in the study at `path`; its id."""
+    here = Fingerprint(identity={"gpus": gpus, "gpu_memory": memory})
+    values = {"fingerprint": msgspec.to_builtins(here)}
+    record = Record(
+        kind="topology.machine", subject={}, outcome=Derived(values=values), method="test"
+    )
+    with Study.open_or_create(path) as study:
+        study.append(record)
+    return here.id
+
+
+def frozen_score(capsys: Any, path: Path) -> Any:
+    words = ["simulate", "llama-3.1-8b", "--score", str(path), "--frozen", str(FROZEN), "--json"]
+    assert run(words) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 def test_figures_are_those_of_the_run() -> None:
     """What `serve` printed of it, in ms from the schedule."""
     printed = {POISSON: (1810, 41.4, 102, 6.89, 14.7), CLOSED: (5170, 311, 528, 7.44, 11.3)}
-    assert [subject["cell"] for subject, _ in cells()] == [POISSON, CLOSED]
-    for subject, requests in cells():
+    assert [head["subject"]["cell"] for head, _ in cells()] == [POISSON, CLOSED]
+    for head, requests in cells():
         found = summarise(requests)
         assert (found.requests, found.failed, found.wrong_lengths) == (1000, 0, 0)
         shown = (
@@ -75,7 +98,7 @@ def test_figures_are_those_of_the_run() -> None:
             *(1e3 * (found.ttft_from_schedule_s.at(share) or 0) for share in (0.5, 0.99)),
             *(1e3 * (found.tpot_s.at(share) or 0) for share in (0.5, 0.99)),
         )
-        assert shown == pytest.approx(printed[subject["cell"]], rel=0.005)
+        assert shown == pytest.approx(printed[head["subject"]["cell"]], rel=0.005)
 
 
 def test_a_full_engine_is_simulated_within_what_is_asked(tmp_path: Path, capsys: Any) -> None:
@@ -93,3 +116,43 @@ def test_a_full_engine_is_simulated_within_what_is_asked(tmp_path: Path, capsys:
     assert rows[CLOSED, "output_tokens_per_s"]["error"] < 0.10
     assert rows[POISSON, "output_tokens_per_s"]["error"] < 0.10
     assert rows[POISSON, "ttft_p99_s"]["error"] < 0.20
+
+
+def test_a_frozen_load_of_one_gpu_counts_where_the_gpu_is_the_same(
+    tmp_path: Path, capsys: Any
+) -> None:
+    """What docs/simulation.md says of it; the frozen pair is another machine, its GPUs are not."""
+    path = tmp_path / "one.linkbound"
+    keep(path, ONE, keep_machine(path, "1x NVIDIA H200"))
+    document = frozen_score(capsys, path)
+    errors = {(row["cell"].split(",")[0], row["figure"]): row["error"] for row in document["rows"]}
+    assert errors[CLOSED, "tpot_p99_s"] == pytest.approx(0.083, abs=0.001)
+    assert errors[CLOSED, "ttft_p99_s"] == pytest.approx(0.025, abs=0.001)
+    assert errors["32/s poisson", "tpot_p99_s"] == pytest.approx(0.357, abs=0.001)
+    assert errors["48/s poisson", "ttft_p99_s"] == pytest.approx(0.202, abs=0.001)
+    assert all(row["timing"] == "before" for row in document["rows"])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "memory"),
+    [
+        ("1x NVIDIA H100 80GB HBM3", "1x 80 GiB"),
+        ("1x NVIDIA H200", "1x 141 GiB"),
+        ("1x NVIDIA H100, 1x NVIDIA H200", "2x 140 GiB"),
+        ("1x NVIDIA H200", ""),
+    ],
+)
+def test_a_frozen_load_of_another_gpu_does_not_count(
+    tmp_path: Path, capsys: Any, gpus: str, memory: str
+) -> None:
+    path = tmp_path / "one.linkbound"
+    keep(path, ONE, keep_machine(path, gpus, memory))
+    document = frozen_score(capsys, path)
+    assert document["rows"] == []
+    assert len(document["skipped"]) == 3
+
+
+def test_a_frozen_load_of_two_gpus_needs_the_same_links(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "pair.linkbound"
+    keep(path, PAIR, keep_machine(path, "2x NVIDIA H200", "2x 140 GiB"))
+    assert frozen_score(capsys, path)["rows"] == []

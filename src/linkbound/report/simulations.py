@@ -10,6 +10,7 @@ from linkbound.report.table import render_table
 from linkbound.report.types import CellShown, RateVerdict
 from linkbound.report.words import predicted, visible
 from linkbound.serve.contenders import asked_seed
+from linkbound.units import format_significant
 from linkbound.verdict.under_load import LoadComparison
 
 SCHEMA, VERSION = "linkbound.simulations", 1
@@ -25,6 +26,8 @@ _HEADER = (
     "load",
 )
 _TIMES = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p99_s")
+_ATTRIBUTED = (("ttft_p99_s", "ttft p99"), ("tpot_p99_s", "tpot p99"), ("e2e_p99_s", "e2e p99"))
+LEAST_SHARE = 0.01
 _ABSENT = "none"
 
 
@@ -80,6 +83,8 @@ def _notes(one: Simulation) -> list[str]:
             f"{one.scenario.name}: more comes than it can serve, so that its times grow with the "
             "number of requests."
         )
+    if one.uncrossed is not None and (parts := _link_parts(one)):
+        found.append(f"{one.scenario.name}: of {', '.join(parts)} is the link's.")
     if one.outcome.preemptions:
         peak = one.outcome.cache_peak or 0.0
         found.append(
@@ -87,6 +92,20 @@ def _notes(one: Simulation) -> list[str]:
             f"{one.outcome.preemptions:,} times a sequence is put back and computed again."
         )
     return found
+
+
+def _link_parts(one: Simulation) -> list[str]:
+    """What each of the worst times would be shorter by if all that crosses took no time."""
+    parts = []
+    for name, title in _ATTRIBUTED:
+        found, without = one.figures.get(name), (one.uncrossed or {}).get(name)
+        if found is not None and without is not None:
+            link_s = found.value - without
+            share = link_s / found.value
+            # Steps that shift by a little shift the queue by chance.
+            much = f"~{format_significant(link_s * 1e3)} ms ({share:.0%})"
+            parts.append(f"{title} {much if share >= LEAST_SHARE else 'less than 1 %'}")
+    return parts
 
 
 def comparison_lines(comparisons: Iterable[LoadComparison]) -> list[str]:
@@ -144,6 +163,7 @@ def _plan_document(one: Simulation, record_id: str) -> dict[str, Any]:
         **_plan(scenario.plan.split.name, scenario.plan.arm),
         "prefill": None if scenario.prefill is None else scenario.prefill.split.name,
         "figures": {name: _figure(found) for name, found in one.figures.items()},
+        "uncrossed": one.uncrossed,
         "capacity_per_s": msgspec.to_builtins(one.capacity_per_s),
         "overloaded": one.overloaded,
         "preemptions": outcome.preemptions,

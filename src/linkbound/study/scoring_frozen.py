@@ -13,6 +13,7 @@ from linkbound.predict.score_types import FrozenSet, Score
 from linkbound.serve import parse_runs
 from linkbound.study.freezing import append_frozen
 from linkbound.study.observing import Observed, observe
+from linkbound.study.places import Places
 from linkbound.study.runs_files import read_runs_file, shapes_beside
 from linkbound.study.scoring import score_record
 
@@ -28,12 +29,11 @@ def score_frozen(study: Study, frozen: Frozen, path: Path) -> Score:
     Nothing is predicted: what was frozen stands.
     """
     content = frozen.content
-    observed, blobs = _measured(study, path)
-    here = [one for one in observed if one.machine in (None, content.fingerprint.id)]
-    pairs, rest = matched(content.predictions, [(one.observation, one.shape) for one in here])
+    observed, elsewhere, blobs = _measured(study, path, content)
+    pairs, rest = matched(content.predictions, [(one.observation, one.shape) for one in observed])
     found = score(
         pairs,
-        (*_elsewhere(observed, content), *map(_unasked, rest)),
+        (*elsewhere, *map(_unasked, rest)),
         frozen=FrozenSet(id=frozen.id, frozen=content.frozen),
         timing=[timing(content.frozen, one.started) for _, one in pairs],
     )
@@ -50,11 +50,16 @@ def score_frozen(study: Study, frozen: Frozen, path: Path) -> Score:
     return found
 
 
-def _measured(study: Study, path: Path) -> tuple[tuple[Observed, ...], tuple[str, ...]]:
-    """What a file measured, and the blob of a file that is no study."""
+def _measured(
+    study: Study, path: Path, content: FrozenContent
+) -> tuple[tuple[Observed, ...], tuple[str, ...], tuple[str, ...]]:
+    """What a file measured where the set holds; what was elsewhere; the blob of a runs file."""
     if is_database(path):
         with Study.open(path) as measured:
-            return observe(measured), ()
+            places = Places(measured, content.fingerprint)
+            found = observe(measured)
+        here = tuple(one for one in found if _is_here(one, places))
+        return here, _elsewhere((one for one in found if one not in here), content), ()
     data = read_runs_file(path)
     shapes = shapes_beside(path, data)
     observed = tuple(
@@ -63,7 +68,12 @@ def _measured(study: Study, path: Path) -> tuple[tuple[Observed, ...], tuple[str
         for shape in [shapes[run.spec.model]]
         if isinstance(shape, ModelShape)
     )
-    return observed, (study.add_blob(data),)
+    return observed, (), (study.add_blob(data),)
+
+
+def _is_here(one: Observed, places: Places) -> bool:
+    spec = one.observation.spec
+    return places.holds(one.machine, spec.tp * spec.pp)
 
 
 def _elsewhere(observed: Iterable[Observed], content: FrozenContent) -> tuple[str, ...]:
@@ -72,7 +82,6 @@ def _elsewhere(observed: Iterable[Observed], content: FrozenContent) -> tuple[st
         f"{_name(one.observation)}: measured on machine {one.machine}, "
         f"frozen for {content.machine} ({content.fingerprint.id})."
         for one in observed
-        if one.machine not in (None, content.fingerprint.id)
     )
 
 

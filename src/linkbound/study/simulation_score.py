@@ -27,6 +27,7 @@ from linkbound.serve.load_types import Arrival, Cell
 from linkbound.serve.rules import as_served
 from linkbound.splits.parse_split import parse_split
 from linkbound.study.freezing import append_frozen
+from linkbound.study.places import Places
 from linkbound.study.simulating import Asked, simulate_all
 
 Group = tuple[str, str]
@@ -81,6 +82,7 @@ def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadSco
     }
     rows: list[LoadScoreRow] = []
     skipped = []
+    places = Places(measured, content.fingerprint)
     for (contender, cell), records in _cells(measured).items():
         kept = [record for record in records if isinstance(record.outcome, Measured)]
         found = fixed.get(_named(records[0]))
@@ -88,7 +90,7 @@ def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadSco
             skipped.append(f"{contender}, {cell}: it was not measured.")
         elif found is None:
             skipped.append(f"{contender}, {cell}: no prediction of it was frozen.")
-        elif kept[0].machine not in (None, content.fingerprint.id):
+        elif not places.holds(kept[0].machine, kept[0].subject["gpus"]):
             skipped.append(f"{contender}, {cell}: measured on machine {kept[0].machine}.")
         else:
             started = [record.started for record in kept]

@@ -6,6 +6,7 @@ time, or the share of good requests where a target is stated. All plans meet the
 
 from collections.abc import Sequence
 
+from linkbound.predict.simulate.outlook import crosses
 from linkbound.predict.simulate.types import Outlook, Simulation, in_squares
 from linkbound.predict.types import Estimate, Plan
 from linkbound.units import format_significant
@@ -47,8 +48,7 @@ def judge_under_load(
 
 
 def _crosses(one: Simulation) -> bool:
-    split = one.scenario.plan.split
-    return split.tp * split.pp * split.ep > 1 or one.scenario.prefill is not None
+    return crosses(one.scenario)
 
 
 def _gpus(one: Simulation) -> int:

@@ -23,6 +23,7 @@ from linkbound.predict.simulate.summary import (
     summarise,
 )
 from linkbound.predict.simulate.types import Outcome, Outlook, Scenario, Simulation
+from linkbound.predict.stated import StatedBook
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Estimate
 from linkbound.serve.load_types import Arrival
@@ -70,10 +71,24 @@ def simulate(engine: Engine, scenario: Scenario) -> Simulation:
         scenario=scenario,
         outcome=outcome,
         figures=figures,
+        uncrossed=_uncrossed(engine, scenario) if crosses(scenario) else None,
         capacity_per_s=_capacity(engine, scenario),
         record_ids=engine.calibration.record_ids,
         curve_ids=curve_ids(engine, scenario),
     )
+
+
+def crosses(scenario: Scenario) -> bool:
+    """Whether anything crosses between GPUs under this plan."""
+    split = scenario.plan.split
+    return split.tp * split.pp * split.ep > 1 or scenario.prefill is not None
+
+
+def _uncrossed(engine: Engine, scenario: Scenario) -> dict[str, float]:
+    """The figures of the same draw if all that crosses took no time; ranks wait as before."""
+    free = StatedBook(engine.book, latency_s=0.0, bytes_per_s=math.inf)
+    tables = Tables(engine.with_book(free), scenario, likely)
+    return figures_of(_outcome(tables, scenario.cell.seed))
 
 
 def _quick_to_launch(engine: Engine) -> Engine:
@@ -89,13 +104,9 @@ def _quick_to_launch(engine: Engine) -> Engine:
 
 
 def _quick(constants: Calibration) -> Calibration:
-    return msgspec.structs.replace(
-        constants,
-        host_layer_s=_times(constants.host_layer_s, QUICK_LAUNCH),
-        host_layer_split_s=_times(constants.host_layer_split_s, QUICK_LAUNCH),
-        host_mixture_s=_times(constants.host_mixture_s, QUICK_LAUNCH),
-        host_step_s=_times(constants.host_step_s, QUICK_LAUNCH),
-    )
+    launches = ("host_step_s", "host_layer_s", "host_layer_split_s", "host_mixture_s")
+    quick = {name: _times(getattr(constants, name), QUICK_LAUNCH) for name in launches}
+    return msgspec.structs.replace(constants, **quick)
 
 
 def _times(constant: Constant, share: float) -> Constant:

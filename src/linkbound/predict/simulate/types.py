@@ -116,6 +116,9 @@ class Simulation(Value, frozen=True, kw_only=True):
     """With steps as predicted, and the first draw."""
     figures: Mapping[str, Outlook]
     """By name: `ttft_p99_s`, `output_tokens_per_s`, ...; absent where too few samples have it."""
+    uncrossed: Mapping[str, float] | None = None
+    """The same figures of the same draw if all that crosses took no time: the difference is the
+    link's. None where nothing crosses."""
     capacity_per_s: Estimate | None
     """Requests a second with every place taken; None for a closed loop that takes them all."""
     record_ids: tuple[str, ...] = ()
