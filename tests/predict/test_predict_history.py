@@ -154,7 +154,7 @@ def predicted(study: Path, capsys: Any, model: str = "llama-3.1-8b") -> dict[str
     ("config", "moved", "factor", "wider"),
     [
         (LLAMA["small"], "model", 1.6, True),
-        # The model error is stated at its least already; that of a smaller rank than was run is not.
+        # The model error is stated at its least already; that of ranks smaller than any run is not.
         ("Qwen--Qwen3-0.6B", "size", 1.6, True),
         ("Qwen--Qwen3-0.6B", "size", 1.0, False),
     ],

@@ -69,9 +69,7 @@ def test_a_short_rest_gains_in_proportion(h200_study: Study) -> None:
         wait_s = 65 * held.calibration.wait_s.value
         call_s = (link_share / (1 - link_share) * device_s - wait_s) / 65
         engine = over(held, {Arm.NCCL: call_s, Arm.STAGED: call_s})
-        nccl, staged = (
-            parts(engine, TP2, arm, prefill(8192)) for arm in (Arm.NCCL, Arm.STAGED)
-        )
+        nccl, staged = (parts(engine, TP2, arm, prefill(8192)) for arm in (Arm.NCCL, Arm.STAGED))
         plain = nccl[TermKind.WEIGHTS].value, nccl[TermKind.MATRIX].value
         gain = engine.calibration.rest_gain.value * link_share / FULL_REST
         assert staged[TermKind.MATRIX].value == pytest.approx(with_gain(*plain, gain))

@@ -193,9 +193,7 @@ def _pool(scenario: Scenario, plan: Plan, cache: Cache, steps: list[StepTimes], 
         else:
             stages = plan.split.pp
             engines.append(
-                Pipeline(
-                    scenario.rules, table, noise, cache, tokens, stages=stages, rested=rested
-                )
+                Pipeline(scenario.rules, table, noise, cache, tokens, stages=stages, rested=rested)
             )
     if not engines[0].batching.fits(tokens):
         raise UsageError(
