@@ -27,7 +27,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ("load", "code"),
     [
         (("1024", "65", "1,8"), 0),
-        (("1024", "65", "32"), GATE_UNDECIDED),
+        (("1024", "65", "24"), GATE_UNDECIDED),
+        (("1024", "65", "1,24,32"), GATE_REJECT),
         (("128", "65", "1,128"), GATE_REJECT),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_study_predicts_again_with_what_was_calibrated(
     assert run([*words, "-C", str(study)]) == 0
     out = capsys.readouterr().out
     assert "from 5 runs: llama8b_tp1 1 x 1,024, " in out
-    assert "The runs tell 5 of 10 constants" in out
+    assert "The runs tell 6 of 13 constants" in out
     after = one_gpu(study, folder, capsys)
     widths = [one["high"] / one["value"] for one in (before, after)]
     assert widths[1] - 1 < 0.5 * (widths[0] - 1)
@@ -113,12 +113,16 @@ def test_tags_choose_other_runs(folder: Path, tmp_path: Path, capsys: Any) -> No
     document = json.loads(capsys.readouterr().out)
     assert {one["tag"] for one in document["runs"]} == {"llama8b_tp1", "llama8b_tp2_nccl"}
     assert document["after"]["seen"]["splits"]
-    # The recorded pair's own constants are from the same rows.
+    # A machine whose own runs are the same rows has the same constants.
     with as_file(RECORDED) as source:
-        shipped = ["predict", "--score", str(source / RUNS), "--machine", "h200-pair"]
-        assert run([*shipped, "-C", str(tmp_path / "own.linkbound"), "--json"]) == 0
+        shutil.copytree(source, tmp_path / "own")
+    named = f'[[runs]]\nfile = "{RUNS}"\ncalibrate = ["llama8b_tp1", "llama8b_tp2_nccl"]\n'
+    (tmp_path / "own" / "machine.toml").write_text(named)
+    shipped = ["predict", "--score", str(tmp_path / "own" / RUNS), "--machine"]
+    words = [*shipped, str(tmp_path / "own"), "-C", str(tmp_path / "own.linkbound")]
+    assert run([*words, "--json"]) == 0
     with Study.open(tmp_path / "own.linkbound") as held:
-        own = read_calibration(held, "h200-pair")[1]
+        own = read_calibration(held, "own")[1]
     _, mine = constants(study)
     assert mine.stream_bytes_per_s.value == pytest.approx(own.stream_bytes_per_s.value, rel=1e-6)
     assert mine.model_error == pytest.approx(own.model_error, rel=1e-6)
@@ -257,7 +261,7 @@ def test_runs_that_the_gpu_cannot_have_made_are_refused_and_not_kept(
         assert not held.find("predict.calibrating")
         kept = held.find("serve.run", machine=machine)
     # The recorded pair's own rows; none of what was refused.
-    assert len(kept) == (20 if machine == "h200-pair" else 0)
+    assert len(kept) == (20 + 15 if machine == "h200-pair" else 0)
 
 
 def test_runs_that_calibrated_already_move_nothing(capsys: Any) -> None:

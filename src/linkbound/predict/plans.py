@@ -7,7 +7,7 @@ import msgspec
 from linkbound.links import Arm
 from linkbound.model.types import ModelShape
 from linkbound.predict.types import Plan
-from linkbound.predict.work import rank_work
+from linkbound.predict.work import RankWork, rank_work
 from linkbound.splits.place import place
 from linkbound.splits.plans import enumerate_splits
 from linkbound.splits.ranks import rank_of
@@ -27,7 +27,7 @@ def candidate_splits(
     """Every possible split of the GPUs that are not excluded.
 
     Experts inside a tensor group, exchanged by its all-reduce, are listed only where they change
-    what a GPU holds, does or moves: else every arm would have the same plan under two names.
+    what a GPU holds or does: else every arm would have the same plan under two names.
     """
     usable = [gpu for gpu in machine.gpus if gpu.label not in excluded]
     return tuple(
@@ -38,7 +38,10 @@ def candidate_splits(
 
 
 def spreads_experts(shape: ModelShape, split: Split) -> bool:
-    """Whether a rank holds, does or sends other than with every expert divided over the group."""
+    """Whether a rank holds, does or sends other than with every expert divided over the group.
+
+    How many results of experts it adds up makes no plan of its own: a percent of a prefill.
+    """
     if split.dispatch is not Dispatch.ALL_REDUCE:
         return True
     other = msgspec.structs.replace(split, ep=1)
@@ -48,9 +51,14 @@ def spreads_experts(shape: ModelShape, split: Split) -> bool:
         != rank_weight_bytes(shape, other, rank_of(other, rank))
         for rank in ranks
     ) or any(
-        rank_work(shape, split, stage) != rank_work(shape, other, stage)
+        _products(shape, split, stage) != _products(shape, other, stage)
         for stage in range(split.pp)
     )
+
+
+def _products(shape: ModelShape, split: Split, stage: int) -> RankWork:
+    """A rank's work without what moves between its products."""
+    return msgspec.structs.replace(rank_work(shape, split, stage), moved_bytes=0.0)
 
 
 def plans_of(split: Split, machine: Machine, excluded: Collection[str]) -> tuple[Plan, ...]:
