@@ -100,6 +100,47 @@ def test_the_links_of_another_machine(studied: Studied, tmp_path: Path, capsys: 
         assert plan["gain_then"]["value"] < plan["gain_now"]["value"]
 
 
+def test_an_arm_that_nobody_timed_is_open_and_no_reason_against_splits(
+    studied: Studied, capsys: Any
+) -> None:
+    for question in asked(studied, capsys, "--what-if", "net")["questions"]:
+        assert question["then"]["answer"] == "undecided"
+        for key in (("tp2", "net"), ("pp2", "net")):
+            plan = plans_of(question)[key]
+            assert (plan["now"], plan["then"], plan["gain_then"]) == (None, "undecided", None)
+            assert plan["reason"]["code"] == "no-curve"
+            assert "in arm net" in plan["reason"]["text"]
+    assert run(["verdict", "-C", str(studied.path), "--what-if", "net"]) == 0
+    assert "  tp2, net: No time is known for all_reduce" in capsys.readouterr().out
+
+
+def test_a_pipeline_over_nccl_is_the_pipeline_over_direct_links(
+    studied: Studied, capsys: Any
+) -> None:
+    for question in asked(studied, capsys, "--what-if", "nccl")["questions"]:
+        plans = plans_of(question)
+        assert plans["pp2", "nccl"]["gain_then"] == plans["pp2", "p2p"]["gain_now"]
+
+
+def test_the_links_of_a_machine_are_those_of_the_gpus_that_splits_use_there(
+    studied: Studied, capsys: Any
+) -> None:
+    """The desktop's GPU0 is of another model and reaches no other GPU."""
+    for question in asked(studied, capsys, "--links-of", "5060ti-pair")["questions"]:
+        plan = plans_of(question)["tp2", "p2p"]
+        assert (plan["then"], plan["reason"]) == ("reject", None)
+        assert 0.05 < plan["gain_then"]["value"] < 0.7
+
+
+def test_the_document_has_where_answers_turn(studied: Studied, capsys: Any) -> None:
+    first = asked(studied, capsys, "--what-if", "half-lanes")["questions"][0]
+    turns = plans_of(first)["tp2", "p2p"]["break_even_now"]
+    assert turns["baseline"] == "one GPU"
+    assert turns["bytes_per_s"] == pytest.approx(7.6e9, rel=0.1)
+    assert turns["latency_s"] == pytest.approx(16.8e-6, rel=0.1)
+    assert plans_of(first)["tp2", "staged"]["break_even_now"] is None
+
+
 def test_the_text_marks_it_as_predicted_and_shows_where_answers_turn(
     studied: Studied, capsys: Any
 ) -> None:
@@ -183,7 +224,7 @@ def test_a_stated_link_leaves_staging_as_it_was(h200_study: Study) -> None:
 
 
 def test_another_machine_with_too_few_gpus_has_no_time(h200_study: Study) -> None:
-    other = OtherMachineBook(book(h200_study), book(h200_study), "h200-pair")
+    other = OtherMachineBook(book(h200_study), book(h200_study), PAIR, "h200-pair")
     found = other.read(CALL, ("a", "b"), Arm.NCCL, LARGE)
     assert found is not None
     assert found[1].source.startswith("as on h200-pair: ")
