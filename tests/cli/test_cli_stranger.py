@@ -7,8 +7,20 @@ from typing import Any
 
 import pytest
 
+from conftest import Studied
 from linkbound.cli.main import run
 from linkbound.cli.options import stem
+
+
+def test_the_readme_shows_the_answers_of_today(studied: Studied, capsys: Any) -> None:
+    assert run(["verdict", "-C", str(studied.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    readme = (Path(__file__).parents[2] / "README.md").read_text().splitlines()
+    loads = [at for at, line in enumerate(readme) if line.endswith(" at once")]
+    assert len(loads) == 3
+    for at in loads:
+        (there,) = [one for one, line in enumerate(lines) if line.endswith(f": {readme[at]}")]
+        assert lines[there + 1] == readme[at + 1]
 
 
 def test_unlike_machines_are_not_compared(
