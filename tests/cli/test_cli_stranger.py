@@ -93,3 +93,10 @@ def test_rows_that_cannot_be_are_listed_and_the_rest_is_scored(tmp_path: Path, c
     out = capsys.readouterr().out
     assert "line 2, tp4: 4 GPUs are asked for, this machine has 2 to use." in out
     assert "llama8b_tp1" in out
+
+
+def test_one_reason_that_is_left_out_is_no_plural(studied: Studied, capsys: Any) -> None:
+    assert run(["verdict", "-C", str(studied.path)]) == 0
+    out = capsys.readouterr().out
+    assert "- and one more reason: the page and --json have it." in out
+    assert "1 more reasons" not in out
