@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import Studied
@@ -12,12 +13,17 @@ from linkbound.errors import UsageError
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Provenance
 from linkbound.links import Arm, Operation
+from linkbound.model.types import Load
 from linkbound.predict.book import CurveBook
-from linkbound.predict.supposed import HalvedBook, OtherMachineBook, stated_direct
+from linkbound.predict.supposed import DIRECT, HalvedBook, OtherMachineBook, stated_direct
+from linkbound.predict.types import Estimate, Forecast
+from linkbound.study.cases import cases
 from linkbound.study.predicting import book_of
 from linkbound.study.supposing import parse_link
 from linkbound.units import parse_rate_bytes_per_s
-from machines_made import PCIE_PAIR, write
+from linkbound.verdict.decide import decide
+from linkbound.verdict.what_if import what_if
+from machines_made import EIGHT, PCIE_PAIR, write
 
 PAIR = ("GPU0", "GPU1")
 SMALL, LARGE = 8 * 1024, 64 * 1024**2
@@ -130,6 +136,43 @@ def test_the_links_of_a_machine_are_those_of_the_gpus_that_splits_use_there(
         plan = plans_of(question)["tp2", "p2p"]
         assert (plan["then"], plan["reason"]) == ("reject", None)
         assert 0.05 < plan["gain_then"]["value"] < 0.7
+
+
+def test_plans_whose_links_stay_keep_the_times_of_the_case(studied: Studied) -> None:
+    """What groups that share a path do is in the case alone; staged plans lost it."""
+    load = Load(prompt_tokens=1024, output_tokens=65, concurrency=8)
+    with Study.open(studied.path) as study:
+        (one,) = cases(study, "h200-pair", "llama-3.1-8b", [load], 0.05)
+        case = msgspec.structs.replace(
+            one.case, forecasts=tuple(map(slower_staged, one.case.forecasts))
+        )
+        link = stated_direct(one.engine.book, 5e-6, 400e9)
+        found = what_if(case, one.engine, decide(case), "a link", tuple(Arm), link, DIRECT)
+    staged = [plan for plan in found.plans if plan.plan.arm is Arm.STAGED]
+    assert len(staged) == 2
+    for plan in staged:
+        assert plan.gain_then == plan.gain_now
+        assert plan.gain_then is not None
+        assert plan.gain_then.value < 0.7
+
+
+def slower_staged(found: Forecast) -> Forecast:
+    if found.plan.arm is not Arm.STAGED:
+        return found
+    time = found.latency_s
+    slower = Estimate(value=2 * time.value, low=2 * time.low, high=2 * time.high)
+    return msgspec.structs.replace(found, latency_s=slower)
+
+
+def test_of_many_plans_those_in_the_question_come_first(tmp_path: Path, capsys: Any) -> None:
+    made = write(tmp_path, EIGHT)
+    path = tmp_path / "eight.linkbound"
+    words = ["study", "llama-3.1-70b", "--machine", str(made), "-q", "-C", str(path)]
+    assert run([*words, "--concurrency", "8"]) == 0
+    capsys.readouterr()
+    assert run(["verdict", "-C", str(path), "--what-if", "net"]) == 0
+    lines = capsys.readouterr().out.partition("only arm net")[2].splitlines()
+    assert lines[4].startswith("  tp2, net ")
 
 
 def test_the_document_has_where_answers_turn(studied: Studied, capsys: Any) -> None:

@@ -30,11 +30,13 @@ def _lines(found: WhatIf) -> Iterator[str]:
     yield f"What if: {visible(found.supposed)}"
     yield f"  now   {_answer(found.now)}"
     yield f"  then  {_answer(found.then)}"
-    rows = [_row(one) for one in found.plans[:MOST_PLANS]]
+    # Plans that the question is about come first: of many the others may be cut.
+    plans = sorted(found.plans, key=lambda one: one.then is None)[:MOST_PLANS]
+    rows = [_row(one) for one in plans]
     if rows:
         header = ("plan", "over", "now", "then", "~gain now", "~gain then")
         yield from (f"  {line}" for line in render_table(header, rows, left=4))
-        yield from _open_lines(found.plans[:MOST_PLANS])
+        yield from _open_lines(plans)
     if len(found.plans) > MOST_PLANS:
         yield f"  ... and {len(found.plans) - MOST_PLANS} more (--json has all)."
 

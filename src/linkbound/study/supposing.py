@@ -69,8 +69,8 @@ def suppose(
     for one in cases(study, machine, model, loads, min_gain):
         now = with_break_even(judge(one), one.case, one.engine)
         for question, there in asked:
-            words, arms, book = _supposed(question, one, there)
-            found.append(what_if(one.case, one.engine, now, words, arms, book))
+            words, arms, book, changed = _supposed(question, one, there)
+            found.append(what_if(one.case, one.engine, now, words, arms, book, changed))
     return tuple(found)
 
 
@@ -99,19 +99,19 @@ def _curves(question: Question) -> _Other | None:
 
 def _supposed(
     question: Question, one: StudiedCase, there: _Other | None
-) -> tuple[str, tuple[Arm, ...], CurveBook | None]:
-    """The question in words, the arms that it leaves, and the book that answers."""
+) -> tuple[str, tuple[Arm, ...], CurveBook | None, tuple[Arm, ...]]:
+    """The question in words, the arms that it leaves, the book that answers, for which of them."""
     book = one.engine.book
     every = tuple(Arm)
     if question.arm is not None:
-        return f"only arm {question.arm.value}: {MEANING[question.arm]}", (question.arm,), None
+        return f"only arm {question.arm.value}: {MEANING[question.arm]}", (question.arm,), None, ()
     if question.half:
-        return "every link has half its lanes, and the same latency", every, HalvedBook(book)
+        return "every link has half its lanes, and the same latency", every, HalvedBook(book), every
     if question.link is not None:
         latency_s, rate = question.link
         words = f"direct links of {format_time(latency_s)} and {format_rate(rate)} each way"
-        return words, every, stated_direct(book, latency_s, rate)
+        return words, every, stated_direct(book, latency_s, rate), DIRECT
     assert question.other is not None
     assert there is not None
     other = OtherMachineBook(book, there.book, there.gpus, question.other)
-    return f"direct links as on {question.other}", every, SupposedBook(book, other, DIRECT)
+    return f"direct links as on {question.other}", every, SupposedBook(book, other, DIRECT), DIRECT

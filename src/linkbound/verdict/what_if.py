@@ -51,8 +51,9 @@ def what_if(
     supposed: str,
     arms: Collection[Arm],
     book: CurveBook | None,
+    changed: Collection[Arm],
 ) -> WhatIf:
-    """The case again with splits in `arms` alone, over the links of `book` if one is given.
+    """The case again with splits in `arms` alone, those in `changed` over the links of `book`.
 
     A split that no plan of the case has in these arms is priced in them; without a time it is open.
     """
@@ -67,7 +68,7 @@ def what_if(
     supposing = engine if book is None else engine.with_book(book)
     known = {one.plan.key: one for one in case.forecasts}
     for plan in plans:
-        if plan.arm is None or (book is None and plan.key in known):
+        if plan.key in known and (plan.arm is None or plan.arm not in changed):
             forecasts.append(known[plan.key])
             continue
         found = _forecast(supposing, plan, case)
