@@ -101,3 +101,12 @@ def test_a_frozen_set_is_scored_by_the_verb_that_froze_it(
     ):
         assert run(words) == 2
         assert said in capsys.readouterr().err
+
+
+def test_an_engine_that_nobody_knows_is_refused_before_the_search(capsys: Any) -> None:
+    """It ended with 0 and `not with this engine`."""
+    words = ["search", "llama-3.1-8b", *HERE, "--concurrency", "8", "--engine", "nosuch"]
+    assert run(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "No command is known for 'nosuch'." in shown.err

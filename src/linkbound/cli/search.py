@@ -111,7 +111,11 @@ def _check(
     engines: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Raises UsageError for options that do not go together."""
+    """Raises UsageError for options that do not go together, and for engines without commands."""
+    from linkbound.study.commands import launch_of
+
+    for engine in engines:
+        launch_of(engine)
     if objective == "goodput" and slo is None:
         raise UsageError(
             "--for goodput needs --slo.",

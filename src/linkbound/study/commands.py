@@ -6,7 +6,7 @@ measuring needs.
 """
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -35,13 +35,8 @@ class Server(Value, frozen=True, kw_only=True):
     launch: Launch
 
 
-def servers(
-    machine: Machine, plan: Plan, engine: str, load: Load, *, limit: int, model: str = MODEL
-) -> tuple[Server, ...]:
-    """What starts the plan's servers, `limit` sequences at once in each.
-
-    Raises UsageError where the engine cannot run the split, or has no such arm.
-    """
+def launch_of(engine: str) -> Callable[[ServerPlan], Launch]:
+    """What makes the engine's commands. Raises UsageError for one that is not known."""
     known = ENGINES.get(engine)
     if known is None or known.launch is None:
         starting = ", ".join(name for name, one in ENGINES.items() if one.launch is not None)
@@ -50,6 +45,17 @@ def servers(
             why="Each engine has flags of its own.",
             hint=f"Take one of {starting}.",
         )
+    return known.launch
+
+
+def servers(
+    machine: Machine, plan: Plan, engine: str, load: Load, *, limit: int, model: str = MODEL
+) -> tuple[Server, ...]:
+    """What starts the plan's servers, `limit` sequences at once in each.
+
+    Raises UsageError where the engine cannot run the split, or has no such arm.
+    """
+    start = launch_of(engine)
     found = []
     for number, gpus in enumerate(_groups(machine, plan)):
         asked = ServerPlan(
@@ -64,7 +70,7 @@ def servers(
             extra=_sharing(plan.split, engine),
             measured=False,
         )
-        launch = known.launch(asked)
+        launch = start(asked)
         environment = {**launch.environment, **MULTICAST_GUARDS}
         launch = msgspec.structs.replace(launch, environment=environment)
         found.append(Server(placement=placement_of(gpus), launch=launch))
