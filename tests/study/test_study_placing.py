@@ -345,3 +345,23 @@ def test_a_plan_without_servers_says_so(tmp_path: Path) -> None:
     file.write_text(json.dumps({**document, "servers": []}))
     with pytest.raises(InputError, match="names no server"):
         read_plan(file)
+
+
+def test_no_command_asks_for_longer_sequences_than_the_model_takes(
+    tmp_path: Path, capsys: Any
+) -> None:
+    """131,072 tokens are llama-3.1-8b's; with the margin on top vLLM refused to start."""
+    file = tmp_path / "p.json"
+    load = ["--machine", "h200-pair", "--prompt", "130816", "--output", "256", "--concurrency", "1"]
+    words = ["search", "llama-3.1-8b", *load, "--engine", "vllm", "--plan", str(file)]
+    assert run(words) == 0
+    assert "--max-model-len 131072 " in capsys.readouterr().out
+    command = read_plan(file).servers[0].command
+    assert command[command.index("--max-model-len") + 1] == "131072"
+    page = tmp_path / "s.linkbound"
+    assert run(["study", "llama-3.1-8b", *load, "-q", "-C", str(page)]) == 0
+    capsys.readouterr()
+    assert run(["report", "-C", str(page), "-o", "-"]) == 0
+    shown = (tmp_path / "s.html").read_text()
+    assert "--max-model-len 131072 " in shown
+    assert "--max-model-len 131136" not in shown

@@ -75,9 +75,10 @@ def plan_file(
     limit: int,
     role: str,
     why: str,
+    longest: int | None = None,
 ) -> PlanFile:
     """The plan as a file of the machine called `name`. Raises UsageError as `servers` does."""
-    found = servers(machine, plan, engine, load, limit=limit)
+    found = servers(machine, plan, engine, load, limit=limit, longest=longest)
     return PlanFile(
         machine=name,
         model=model,
