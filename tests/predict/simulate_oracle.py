@@ -42,9 +42,12 @@ def linear(chunks: Chunks, decodes: int, context: float) -> tuple[float, ...]:
 
 
 def launching(chunks: Chunks, _decodes: int, _context: float) -> tuple[float, ...]:
-    """Steps with prompts are launched in 2 ms a prompt token, up to 15 ms of it waited for."""
+    """Steps with prompts are launched in 2 ms a prompt token, up to 10 ms of it waited for.
+
+    The wait is in the step's own time: `linear` has as much of any step.
+    """
     tokens = sum(one for one, _ in chunks)
-    return (2e-3 * tokens, min(0.015, 1e-3 * tokens))
+    return (2e-3 * tokens, min(0.01, 1e-3 * tokens))
 
 
 def trace(*entries: tuple[float, int, int]) -> Cell:

@@ -164,7 +164,10 @@ def test_recorded_constants_are_physical(h200_study: Study) -> None:
     # 4.8 TB/s and 989 TFLOP/s are published of an H200.
     assert 3.2e12 < found.stream_bytes_per_s.value < 4.8e12
     assert 450e12 < found.matrix_flops_per_s.value < 800e12
-    assert found.host_layer_split_s.value == pytest.approx(1.1e-3, rel=0.1)
+    # 1 x 1,024 on two H200, which the host launches, takes 35 to 38 ms less what the engine adds.
+    launch = found.host_step_s.value + 32 * found.host_layer_split_s.value
+    assert launch == pytest.approx(36.5e-3, rel=0.05)
+    assert found.host_layer_split_s.value == pytest.approx(0.93e-3, rel=0.1)
     assert found.model_error < 0.12
     assert found.gain_error < 0.1
     (record_id,) = found.record_ids
@@ -176,7 +179,10 @@ def test_recorded_constants_are_physical(h200_study: Study) -> None:
         for parent in record.parents
         if h200_study.get(parent).kind == "serve.run"
     }
-    assert tags == {"llama8b_tp1", "llama8b_tp2_nccl"}
+    assert tags == {
+        *("llama8b_tp1", "llama8b_tp2_nccl"),
+        *("qwen3-32b_one_GPU", "qwen3-32b-shard-of-tp2", "llama-3.1-70b-shard-of-tp2"),
+    }
 
 
 def test_constants_are_carried_by_the_facts_of_both_gpus(

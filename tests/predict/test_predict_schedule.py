@@ -110,7 +110,7 @@ def test_a_long_queue_is_a_short_list() -> None:
 
 def test_the_first_steps_know_only_what_has_come() -> None:
     assert VLLM.entered == (2, 14)
-    for split, ahead in ((Split(), 0), (Split(replicas=2), 0), (Split(tp=2), 2), (Split(pp=3), 4)):
+    for split, ahead in ((Split(), 1), (Split(replicas=2), 1), (Split(tp=2), 2), (Split(pp=3), 4)):
         assert steps_ahead(split, VLLM) == ahead
     assert [step.prompts for step in schedule(load(8, 1024, 1), VLLM, 2)] == [2, 6]
     steps = schedule(load(128, 128, 65), VLLM, 2)
@@ -119,7 +119,20 @@ def test_the_first_steps_know_only_what_has_come() -> None:
     assert [step.prompts for step in steps[4:]] == [0] * len(steps[4:])
     assert [step.tokens for step in schedule(load(1, 9000, 1), VLLM, 2)] == [8192, 808]
     everything = msgspec.structs.replace(VLLM, entered=None)
-    assert steps_ahead(Split(tp=2), everything) == 0
+    assert steps_ahead(Split(tp=2), everything) == steps_ahead(Split(), everything) == 0
+
+
+def test_one_gpu_starts_with_the_first_sequences() -> None:
+    """They wake the scheduler; while their step is launched the rest comes."""
+    ahead = steps_ahead(Split(), VLLM)
+    assert [step.prompts for step in schedule(load(8, 1024, 1), VLLM, ahead)] == [2, 6]
+    assert [step.prompts for step in schedule(load(1, 1024, 1), VLLM, ahead)] == [1]
+    steps = [short(step) for step in schedule(load(32, 1024, 65), VLLM, ahead)]
+    whole = [(1024, 0)]
+    assert steps[:2] == [
+        (whole * 2, 0, 0, 2, 1),
+        ([*whole * 7, (1022, 0)], 2, 2 * 1025, 9, 1),
+    ]
 
 
 @given(

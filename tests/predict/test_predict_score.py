@@ -23,6 +23,7 @@ from linkbound.predict.score import score
 from linkbound.predict.score_types import Score, Summary
 from linkbound.predict.types import Estimate
 from linkbound.serve.types import EngineRun, RunSpec, RunTimes
+from linkbound.study.reading import read_calibration
 from linkbound.study.scoring import score_file
 from linkbound.study.sources import read_recorded
 
@@ -139,7 +140,9 @@ def test_only_calibrating_rows_are_seen(found: Score) -> None:
         assert one.measured_low <= one.measured <= one.measured_high
 
 
-def test_small_prefill_on_two_gpus_is_host_bound_in_every_arm(found: Score) -> None:
+def test_small_prefill_on_two_gpus_is_host_bound_in_every_arm(
+    found: Score, h200_study: Study
+) -> None:
     rows = [
         one
         for one in found.rows
@@ -147,7 +150,12 @@ def test_small_prefill_on_two_gpus_is_host_bound_in_every_arm(found: Score) -> N
     ]
     assert len(rows) == 3
     assert max(row.predicted for row in rows) == pytest.approx(min(row.predicted for row in rows))
-    assert rows[0].predicted == pytest.approx(32 * 1.1e-3, rel=0.07)
+    constants = read_calibration(h200_study, "h200-pair")[1]
+    launch = constants.host_step_s.value + 32 * constants.host_layer_split_s.value
+    engine = constants.call_s.value + constants.sequence_s.value
+    assert rows[0].predicted == pytest.approx(launch + engine)
+    # The row that calibrates took 36.5 ms.
+    assert rows[0].predicted == pytest.approx(36.5e-3, rel=0.07)
 
 
 def test_effects_inside_the_spread_are_listed_but_not_scored(found: Score) -> None:

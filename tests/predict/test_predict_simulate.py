@@ -106,6 +106,31 @@ def test_chunks_of_a_pipeline_follow_one_another() -> None:
     assert [one.end_s for one in found] == [6, 9, 12, 15, 18]
 
 
+def test_few_chunks_let_the_stages_of_a_pipeline_rest() -> None:
+    """Two stages of 1 s, of half a second where they rest: as `stage.rested_in_row` says."""
+
+    def ends(*prompts_at: float) -> list[float]:
+        settings, cache = rules(16)
+        tables = (
+            StepTable(lambda chunks, _decodes, _context, one=one: (one, one) if chunks else (9, 9))
+            for one in (1.0, 0.5)
+        )
+        busy, rested = tables
+        one = Pipeline(settings, busy, steady, cache, 10**6, stages=2, rested=rested)
+        found = played(trace(*((at, 16, 1) for at in prompts_at)), one).done
+        return [life.end_s for life in found]
+
+    assert ends(0.0) == [1.0]
+    # Five in a row rest a sixth of the time, which is two thirds of a full rest.
+    assert ends(*[0.0] * 5) == pytest.approx([2 / 3 * slots for slots in (2, 3, 4, 5, 6)])
+    # What comes into an empty pipeline starts a row of its own.
+    assert ends(*[0.0] * 5, 100.0)[-1] == 101
+    # What comes behind others, and starts when the fourth is back, is the sixth of its row: stages
+    # rest 1/7 of the time.
+    slot_s = 1 - 1 / 7 / 0.25 / 2
+    assert ends(*[0.0] * 5, 3.0)[-1] == pytest.approx(10 / 3 + 2 * slot_s)
+
+
 def test_groups_of_a_pipeline_decode_while_others_do() -> None:
     # Two prompts, two groups: each walks both stages of 1 s, so every 2 s each has a token.
     def stages(_chunks: Chunks, _decodes: int, _context: float) -> tuple[float, ...]:

@@ -2,13 +2,14 @@
 
 import msgspec
 import pytest
-from predict_cases import engine_on, plan
+from predict_cases import changed, engine_on, plan
 
 from linkbound.errors import UsageError
 from linkbound.evidence.study import Study
 from linkbound.links import Arm
 from linkbound.model.types import Load
-from linkbound.predict.forecast import call_cost
+from linkbound.predict.forecast import call_cost, steps_cost
+from linkbound.predict.schedule import Step, schedule
 from linkbound.predict.simulate import Balance, Cache, Scenario, Simulation, simulate
 from linkbound.predict.simulate.play import Tables, likely, longest, play
 from linkbound.predict.steptime import Engine
@@ -86,7 +87,22 @@ def test_a_batch_given_at_once_is_what_the_closed_form_says(
 
     def closed_s(tokens: int) -> float:
         load = Load(prompt_tokens=prompt, output_tokens=tokens, concurrency=batch)
-        return call_cost(engine, plan(engine, split, Arm.P2P), load).seconds
+        one = plan(engine, split, Arm.P2P)
+        if split.pp == 1 or batch * prompt > split.pp * rules.max_batched_tokens:
+            return call_cost(engine, one, load).seconds
+        # The prompts fill no more steps than there are stages: none is back when the last goes out.
+        # The closed form lets the second step decode what the first began, and what its tokens
+        # displace is one more small step, launched by itself: 2 % of 128 x 128.
+        prompts = schedule(msgspec.structs.replace(load, output_tokens=1), rules)
+        decodes = Step(
+            chunks=(),
+            decodes=batch,
+            context_tokens=batch * (prompt + tokens / 2),
+            sampled=batch,
+            count=tokens - 1,
+        )
+        steps = (*prompts, decodes) if tokens > 1 else prompts
+        return engine.calibration.call_s.value + steps_cost(engine, one, steps).seconds
 
     for tokens in (1, output):
         assert ends_s(tokens) == pytest.approx(closed_s(tokens), rel=within)
@@ -127,6 +143,13 @@ def test_a_host_may_launch_quicker(engine: Engine) -> None:
     bound = simulate(engine, scenario(engine, TP2, cell(30, prompt=600))).figures["tpot_p50_s"]
     assert bound.steps.low < 0.8 * bound.value
     assert bound.apart.low < 0.8 * bound.value
+    # So may one whose step takes long to launch, whatever its layers do.
+    constants = engine.calibration
+    engine.calibration = changed(constants, host_step_s=0.2)
+    step = simulate(engine, scenario(engine, TP2, cell(1, prompt=600))).figures["ttft_p50_s"]
+    assert 0.2 < step.value < 0.3
+    assert step.steps.low < 0.7 * step.value
+    engine.calibration = constants
     # Whole prompts of 8,192 tokens keep the device busy for longer than any launch.
     alone = cell(concurrency=1, requests=20, prompt=8192, output=1)
     busy = simulate(engine, scenario(engine, TP2, alone)).figures["ttft_p50_s"]

@@ -44,7 +44,7 @@ def test_verdict_blocks_have_word_reason_record_and_next_command() -> None:
         assert f"{load.verdict.answer.value.upper()}: " in text
     assert f"[{record_id('runs')[:12]}]" in text
     assert "What would change it" in text
-    assert "  $ linkbound serve MODEL --split x2 --split tp2 --arm nccl --gpus" in text
+    assert "  $ linkbound serve MODEL --split x2 --split tp2 --arm p2p --arm nccl --gpus" in text
 
 
 def test_predicted_cells_carry_a_tilde_and_a_range() -> None:

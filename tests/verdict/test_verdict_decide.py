@@ -69,8 +69,8 @@ def test_batch_8_the_link_decides(h200_study: Study) -> None:
     assert found.answer is KEEP
 
 
-def test_batch_32_two_copies_are_as_good(h200_study: Study) -> None:
-    found = decide(case_on(h200_study, load(1024, 65, 32)))
+def test_batch_24_two_copies_are_as_good(h200_study: Study) -> None:
+    found = decide(case_on(h200_study, load(1024, 65, 24)))
     assert of_plan(found, TP2, Arm.STAGED).answer is REJECT
     by_aim = {one.aim: one for one in of_plan(found, TP2, Arm.P2P).comparisons}
     assert by_aim[Aim.LATENCY].answer is KEEP
@@ -81,6 +81,19 @@ def test_batch_32_two_copies_are_as_good(h200_study: Study) -> None:
     assert found.plan.split == TWO
     assert found.measurements
     assert any("2 replicas" in one.what for one in found.measurements)
+
+
+def test_batch_32_two_copies_are_not_beaten(h200_study: Study) -> None:
+    found = decide(case_on(h200_study, load(1024, 65, 32)))
+    for arm in (Arm.P2P, Arm.NCCL, Arm.STAGED):
+        by_aim = {one.aim: one for one in of_plan(found, TP2, arm).comparisons}
+        assert by_aim[Aim.LATENCY].answer is (REJECT if arm is Arm.STAGED else KEEP)
+        assert by_aim[Aim.THROUGHPUT].answer is REJECT
+        assert by_aim[Aim.THROUGHPUT].baseline.split == TWO
+    assert found.answer is REJECT
+    assert found.plan is not None
+    assert found.plan.split == TWO
+    assert not found.measurements
 
 
 def test_128_short_prompts_replicas_win_throughput(h200_study: Study) -> None:

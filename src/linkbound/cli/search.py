@@ -114,7 +114,7 @@ def _check(
     engines: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Raises UsageError for options that do not go together, and for engines without commands."""
+    """Raises UsageError for options that do not go together, and an engine that is none."""
     from linkbound.study.commands import launch_of
 
     for engine in engines:

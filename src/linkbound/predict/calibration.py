@@ -39,7 +39,7 @@ class Seen(Value, frozen=True, kw_only=True):
 class UnseenErrors(Value, frozen=True, kw_only=True):
     """Relative half-widths that a time gets more, in squares, for what no calibrating run shows.
 
-    No recorded run has experts, weights below 16 bits or stages. Published predictors of engines
+    No calibrating run has experts, weights below 16 bits or stages. Published predictors of engines
     miss by 13 % (TPOT) to 32 % (TTFT) in the median (AIConfigurator 0.12.0 on its own sample): such
     plans are not claimed to be known better, until scores say so.
     """

@@ -15,7 +15,14 @@ from linkbound.predict.cost import Cost
 from linkbound.predict.imbalance import pace_cost
 from linkbound.predict.pricing import PlanPrices
 from linkbound.predict.schedule import Step, sampled_schedule, schedule, steps_ahead
-from linkbound.predict.stage import StageCost, add_sampling, add_sends, phase_of, stage_costs
+from linkbound.predict.stage import (
+    StageCost,
+    add_sampling,
+    add_sends,
+    phase_of,
+    rested_in_row,
+    stage_costs,
+)
 from linkbound.predict.steptime import Engine, step_time
 from linkbound.predict.types import Estimate, Forecast, Plan, StepTime, TermKind
 from linkbound.splits.types import Placement, Split
@@ -45,7 +52,7 @@ def forecast(engine: Engine, plan: Plan, load: Load) -> Forecast:
         ),
         latency_s=latency,
         decode=_middle_decode(engine, slowest, steps),
-        prefill=step_time(engine, slowest, fullest),
+        prefill=step_time(engine, slowest, fullest, _in_row(steps)),
         parts={
             kind: Estimate(value=value, low=min(low, value), high=max(high, value))
             for kind, (value, low, high) in total.parts.items()
@@ -141,10 +148,10 @@ def steps_cost(engine: Engine, plan: Plan, steps: Sequence[Step]) -> Cost:
 def _steps_cost(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> Cost:
     total = Cost()
     groups = _groups(prices, steps)
-    fullest, idle = _fullest_prefill(steps), _idle(prices, steps)
+    fullest, rested = _fullest_prefill(steps), rested_in_row(prices.stages, _in_row(steps))
     for step in steps:
         if step.chunks:
-            stages = stage_costs(prices, step, engine.rules, engine.paces, idle)
+            stages = stage_costs(prices, step, engine.rules, engine.paces, rested)
             # What passes the same stages in a row takes the sum at one, the longest at the others.
             walks = 1 if step is fullest or prices.stages == 1 else 0
             if walks:
@@ -159,13 +166,12 @@ def _steps_cost(engine: Engine, prices: PlanPrices, steps: Sequence[Step]) -> Co
 
 def _groups(prices: PlanPrices, steps: Iterable[Step]) -> int:
     """In how many groups a pipeline's sequences decode: as many as chunks were in flight."""
-    return max(1, min(prices.stages, sum(step.count for step in steps if step.chunks)))
+    return min(prices.stages, _in_row(steps))
 
 
-def _idle(prices: PlanPrices, steps: Iterable[Step]) -> float:
-    """Share of the prompts' time in which a stage waits: the pipeline fills and runs empty."""
-    others = prices.stages - 1
-    return others / (others + max(1, sum(step.count for step in steps if step.chunks)))
+def _in_row(steps: Iterable[Step]) -> int:
+    """Steps with prompts, which follow one another; of none, 1."""
+    return max(1, sum(step.count for step in steps if step.chunks))
 
 
 def _walk(engine: Engine, prices: PlanPrices, step: Step, stages: tuple[StageCost, ...]) -> Cost:

@@ -60,12 +60,12 @@ class Paces:
 
 
 def slowest(calibrations: Iterable[Calibration]) -> Calibration:
-    """The lowest rates, the longest times and the largest errors of several GPUs."""
+    """The lowest rates and gains, the longest times and the largest errors of several GPUs."""
     return _of_each(tuple(calibrations), rate=min, time=max)
 
 
 def fastest(calibrations: Iterable[Calibration]) -> Calibration:
-    """The highest rates and the shortest times: no GPU of them is faster."""
+    """The highest rates and gains, the shortest times: no GPU of them is faster."""
     return _of_each(tuple(calibrations), rate=max, time=min)
 
 
@@ -76,7 +76,7 @@ def _of_each(
     for name in found.__struct_fields__:
         values = [getattr(one, name) for one in known]
         if isinstance(values[0], Constant):
-            pick = rate if name.endswith("_per_s") else time
+            pick = rate if name.endswith(("_per_s", "_gain")) else time
             found = msgspec.structs.replace(found, **{name: pick(values, key=_value)})
     return msgspec.structs.replace(
         found,

@@ -27,7 +27,7 @@ def candidate_splits(
     """Every possible split of the GPUs that are not excluded.
 
     Experts inside a tensor group, exchanged by its all-reduce, are listed only where they change
-    what a GPU holds or does: else every arm would have the same plan under two names.
+    what a GPU holds, does or moves: else every arm would have the same plan under two names.
     """
     usable = [gpu for gpu in machine.gpus if gpu.label not in excluded]
     return tuple(

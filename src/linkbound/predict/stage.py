@@ -56,9 +56,9 @@ class _Rest:
 
     __slots__ = ("_hosted", "_idle")
 
-    def __init__(self, *, hosted: bool, idle: float) -> None:
+    def __init__(self, *, hosted: bool, rested: float) -> None:
         self._hosted = hosted
-        self._idle = LONG_REST_SHARE * min(1.0, idle / FULL_REST)
+        self._idle = LONG_REST_SHARE * rested
 
     def share(self, crossing_s: float, device_s: float) -> float:
         """Of the gain of a GPU that rests `FULL_REST` of the time: 0 to 1."""
@@ -67,22 +67,31 @@ class _Rest:
         return max(self._idle, min(1.0, crossing_s / (crossing_s + device_s) / FULL_REST))
 
 
+def rested_in_row(stages: int, steps: int) -> float:
+    """How far a stage rests, 0 to 1, while so many steps with prompts pass the stages in a row.
+
+    The pipeline fills and runs empty: 1 from `FULL_REST` of the time on.
+    """
+    others = stages - 1
+    return min(1.0, others / (others + steps) / FULL_REST)
+
+
 def phase_of(step: Step) -> Phase:
     """A step with any prompt in it launches and crosses as prefill does."""
     return Phase.PREFILL if step.chunks else Phase.DECODE
 
 
 def stage_costs(
-    prices: PlanPrices, step: Step, rules: SchedulerRules, paces: Paces, idle: float = 0.0
+    prices: PlanPrices, step: Step, rules: SchedulerRules, paces: Paces, rested: float = 0.0
 ) -> tuple[StageCost, ...]:
     """One step on every stage; stages alike are worked out once. Raises NoForecast.
 
-    `idle`: share of the time in which a stage waits for others, whole steps long.
+    `rested`: how far a stage rests while others compute (`rested_in_row`).
     """
     tokens = padded_tokens(step.tokens, rules)
     share = host_share(launch_mode(tokens, prefill=bool(step.chunks), rules=rules))
     split = prices.plan.split
-    rest = _Rest(hosted=prices.plan.arm in HOST_PATHS, idle=idle) if step.chunks else None
+    rest = _Rest(hosted=prices.plan.arm in HOST_PATHS, rested=rested) if step.chunks else None
     return tuple(
         _stage_cost(rank, crossing, stages, step, tokens, share, paces.of(models), split, rest)
         for rank, crossing, stages, models in prices.alike(phase_of(step), tokens)
@@ -98,7 +107,7 @@ def _stage_cost(
     share: float,
     pace: Pace,
     split: Split,
-    rest: "_Rest | None",
+    rest: _Rest | None,
 ) -> StageCost:
     lows, highs = pace.prefill_shares if step.chunks else pace.decode_shares
     work = step_work(rank, step, tokens, expert_cuts(split))

@@ -15,7 +15,14 @@ from linkbound.predict.imbalance import BASIS
 from linkbound.predict.pace import Pace, Paces
 from linkbound.predict.pricing import ModelWork, PlanPrices, Source
 from linkbound.predict.schedule import Step
-from linkbound.predict.stage import add_sampling, add_sends, host_constant, phase_of, stage_costs
+from linkbound.predict.stage import (
+    add_sampling,
+    add_sends,
+    host_constant,
+    phase_of,
+    rested_in_row,
+    stage_costs,
+)
 from linkbound.predict.types import Estimate, Plan, StepTime, Term, TermKind
 from linkbound.serve.types import SchedulerRules
 from linkbound.splits.types import Placement, Split
@@ -141,18 +148,19 @@ class Engine:
         return tuple(name for name, holds in parts.items() if holds)
 
 
-def step_time(engine: Engine, plan: Plan, step: Step) -> StepTime:
+def step_time(engine: Engine, plan: Plan, step: Step, in_row: int = 1) -> StepTime:
     """One step of the slowest replica through all stages, as terms that add up to its time.
 
-    Raises NoForecast.
+    With prompts it is one of `in_row` steps. Raises NoForecast.
     """
-    steps = (_replica_step(engine, one, step) for one in engine.replicas(plan))
+    steps = (_replica_step(engine, one, step, in_row) for one in engine.replicas(plan))
     return max(steps, key=lambda found: found.time.value)
 
 
-def _replica_step(engine: Engine, plan: Plan, step: Step) -> StepTime:
+def _replica_step(engine: Engine, plan: Plan, step: Step, in_row: int) -> StepTime:
     prices, total = engine.prices(plan), Cost()
-    stages = stage_costs(prices, step, engine.rules, engine.paces)
+    rested = rested_in_row(prices.stages, in_row)
+    stages = stage_costs(prices, step, engine.rules, engine.paces, rested)
     for one in stages:
         total.add_cost(one.cost, one.stages)
     add_sends(total, prices, step, engine.rules)

@@ -41,10 +41,18 @@ def _lines(found: Found, labels: Labels) -> Iterator[str]:
             yield f"... and {len(found.front) - MOST_ROWS} more (--json has all)."
         yield (
             "latency, ttft, tpot: of the load, given at once, ttft with the wait for a place; "
-            "full_: with every replica at its limit and nothing waiting."
+            "full_: with every replica at its limit and nothing waiting; "
+            "limit: sequences at once in a replica; held: in memory, of all replicas."
         )
         yield ""
-    yield (
+    if found.candidates:
+        yield _looked_at(found)
+    yield from (f"No price: {visible(one)}" for one in found.unpriced)
+    yield from (f"Left out: {visible(one)}" for one in found.left_out.values())
+
+
+def _looked_at(found: Found) -> str:
+    return (
         f"{found.candidates:,} splits with a number of copies and a batch limit, "
         f"{found.ruled_out:,} ruled out by what the fastest links could give them; "
         + (
@@ -53,8 +61,6 @@ def _lines(found: Found, labels: Labels) -> Iterator[str]:
             else "placements from the inside out: too many to compare all."
         )
     )
-    yield from (f"No price: {visible(one)}" for one in found.unpriced)
-    yield from (f"Left out: {visible(one)}" for one in found.left_out.values())
 
 
 def _header(found: Found) -> Row:

@@ -25,6 +25,7 @@ class FastestBook(CurveBook):
         self._tree = tree
         self._groups: dict[int, tuple[tuple[str, ...], ...] | None] = {}
         self._fastest: dict[tuple[Operation, int, Arm, int], tuple[Timed, Curve] | None] = {}
+        self._asked: dict[tuple[Operation, int, Arm], list[int]] = {}
 
     def read(
         self, operation: Operation, group: tuple[str, ...], arm: Arm, size_bytes: int
@@ -33,7 +34,12 @@ class FastestBook(CurveBook):
         key = (operation, len(group), arm, size_bytes)
         if key not in self._fastest:
             self._fastest[key] = self._shortest(*key)
+            self._asked.setdefault(key[:3], []).append(size_bytes)
         return self._fastest[key]
+
+    def asked(self, operation: Operation, size: int, arm: Arm) -> tuple[int, ...]:
+        """Bytes of the calls over so many GPUs that were read so far, each once."""
+        return tuple(self._asked.get((operation, size, arm), ()))
 
     def _shortest(
         self, operation: Operation, size: int, arm: Arm, size_bytes: int

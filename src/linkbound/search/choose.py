@@ -56,7 +56,8 @@ def _reason(
     search: Search, objective: Objective, best: Option | None, chosen: Choice | None
 ) -> str:
     if best is None or chosen is None:
-        return no_plan(search.candidates, tuple(search.costs.unpriced))
+        costs = search.costs
+        return no_plan(search.candidates, costs.unheld, tuple(costs.unpriced))
     other = search.next_best(best, objective)
     return why(objective, chosen, None if other is None else _choice(search, other))
 

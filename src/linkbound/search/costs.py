@@ -20,6 +20,7 @@ from linkbound.predict.pricing import NoForecast
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Plan
 from linkbound.search.bounds import FastestBook
+from linkbound.search.quickest import Quickest
 from linkbound.splits.fit import fit
 from linkbound.splits.layouts import Layout
 from linkbound.splits.place import placement_of
@@ -36,9 +37,13 @@ class Costs:
         self.machine = engine.book.machine
         self.unpriced: dict[str, None] = {}
         """Reasons of what has no price, each once."""
+        self.unheld = ""
+        """Why the split that was asked for last holds no sequence, of those that hold none."""
         self._floor = engine.with_book(FastestBook(engine.book, tree))
         best = fastest((engine.calibration, *engine.paces.others.values()))
-        self._bound = self._with(FastestBook(engine.book, tree), best)
+        book = FastestBook(engine.book, tree)
+        self._bound = self._with(book, best)
+        self._quickest = Quickest(engine, tree, book)
         self._bound_of_all = self._with(FastestBook(engine.book, tree, TENSOR_ARMS), best)
         self._times: dict[object, float] = {}
         self._room: dict[object, float] = {}
@@ -76,7 +81,18 @@ class Costs:
             found = fit(self.engine.shape, split, placement, self.machine, self.load)
             most = math.inf if found.largest_batch is None else found.largest_batch
             self._room[key] = most if found.fits else 0
+            if not found.fits:
+                self.unheld = f"{split.name}: {found.reason}"
         return self._room[key]
+
+    def quickest(
+        self, split: Split, arm: Arm | None, layouts: tuple[Layout, ...]
+    ) -> tuple[Layout, ...]:
+        """Layouts of one copy, less those that cost no less than another one of them.
+
+        Of calls whose bound in the arm was asked for before.
+        """
+        return layouts if arm is None else self._quickest.of(split, arm, layouts)
 
     def call_s(
         self, split: Split, layout: Layout, arm: Arm | None, sequences: int, output: int

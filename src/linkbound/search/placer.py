@@ -41,15 +41,19 @@ class Placer:
         return tuple({one.signature: one for one in self._aligned[unit]}.values())
 
     def best(
-        self, unit: Unit, copies: int, worth_of: Callable[[Layout], Worth | None]
+        self,
+        unit: Unit,
+        copies: int,
+        worth_of: Callable[[Layout], Worth | None],
+        among: Callable[[Placed], Placed],
     ) -> Iterator[tuple[Worth, Callable[[], Placed]]]:
         """Placements that no other one beats: what each is worth, and what finds its GPUs.
 
-        Of one copy all are given, one after the other: `worth_of` may forbid what an earlier one
-        beats.
+        Of one copy all that `among` leaves are given, one after the other: `worth_of` may forbid
+        what an earlier one beats.
         """
         if copies == 1:
-            for layout in self.kinds(unit):
+            for layout in among(self.kinds(unit)):
                 worth = worth_of(layout)
                 if worth is not None:
                     yield worth, partial(_same, (layout,))

@@ -130,7 +130,8 @@ class Search:
         self, candidate: Candidate, worth_of: Callable[[Layout], Worth | None]
     ) -> Iterator[Option]:
         """Placements of a candidate that hold it, have a price, and no other one beats."""
-        for worth, place in self.placer.best(unit_of(candidate.unit), candidate.copies, worth_of):
+        unit, among = candidate.unit, partial(self.costs.quickest, candidate.unit, candidate.arm)
+        for worth, place in self.placer.best(unit_of(unit), candidate.copies, worth_of, among):
             latency, tokens, goodput = worth.costs
             scores = Scores(
                 latency_s=latency,

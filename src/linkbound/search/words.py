@@ -37,10 +37,10 @@ def why(objective: Objective, best: Choice, other: Choice | None) -> str:
     return f"{told}."
 
 
-def no_plan(candidates: int, unpriced: tuple[str, ...]) -> str:
-    """Why there is no best choice."""
+def no_plan(candidates: int, unheld: str, unpriced: tuple[str, ...]) -> str:
+    """Why there is no best choice; `unheld` says why a split does not hold one sequence."""
     if not candidates:
-        return "No split of these GPUs holds one sequence of the load."
+        return f"No split of these GPUs holds one sequence of the load. {unheld}".rstrip()
     return f"No plan that fits has a price: {unpriced[0]}" if unpriced else "No plan has a price."
 
 
@@ -84,9 +84,10 @@ def _where(best: Forecast, other: Forecast) -> str:
     kind = max(more, key=more.__getitem__)
     if more[kind] < TELLING * other.latency_s.value:
         return ""
+    mine = _seconds(best, kind)
     return (
         f", ~{format_time(_seconds(other, kind))} of a call for {kind.value} where this one takes "
-        f"~{format_time(_seconds(best, kind))}"
+        f"{f'~{format_time(mine)}' if mine else 'none'}"
     )
 
 

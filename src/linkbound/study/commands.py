@@ -36,7 +36,7 @@ class Server(Value, frozen=True, kw_only=True):
 
 
 def launch_of(engine: str) -> Callable[[ServerPlan], Launch]:
-    """What makes the engine's commands. Raises UsageError for one that is not known."""
+    """What starts a server of the engine. Raises UsageError where nothing here does."""
     known = ENGINES.get(engine)
     if known is None or known.launch is None:
         starting = ", ".join(name for name, one in ENGINES.items() if one.launch is not None)

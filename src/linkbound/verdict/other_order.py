@@ -1,5 +1,7 @@
 """The same split on other GPUs, or in another order, where its calls take less (D3, D4)."""
 
+from functools import partial
+
 import msgspec
 
 from linkbound.model.types import Load
@@ -26,7 +28,10 @@ def best_order(engine: Engine, tree: Tree, plan: Plan, load: Load) -> Plan | Non
         seconds = costs.call_s(unit, layout, plan.arm, share, load.output_tokens)
         return Worth(costs=(seconds,)) if seconds < float("inf") else None
 
-    found = list(placer.best(unit_of(unit), 1 if shares else split.replicas, worth_of))
+    costs.bound_s(unit, plan.arm, share, load.output_tokens)
+    quickest = partial(costs.quickest, unit, plan.arm)
+    copies = 1 if shares else split.replicas
+    found = list(placer.best(unit_of(unit), copies, worth_of, quickest))
     if not found:
         return None
     _, place = min(found, key=lambda one: one[0].costs)

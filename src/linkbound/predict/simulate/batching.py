@@ -7,6 +7,7 @@ takes its blocks when it starts.
 """
 
 from collections import deque
+from itertools import chain
 
 from linkbound.predict.simulate.group import Group
 from linkbound.predict.simulate.sequence import Sequence
@@ -71,6 +72,15 @@ class Batching:
     def prefill_tokens(self) -> int:
         """Tokens of the sequences that have a place and do not decode yet."""
         return sum(one.tokens for one in self.prefilling)
+
+    def steps_to_come(self, most: int) -> int:
+        """Steps that the prompts fill of which a part is still to be taken; `most` at most."""
+        tokens = 0
+        for one in chain(self.prefilling, self.waiting):
+            tokens += one.todo
+            if tokens >= most * self.budget:
+                return most
+        return -(-tokens // self.budget)
 
     def fits(self, tokens: int) -> bool:
         """Whether a sequence of so many tokens could run alone."""

@@ -2,8 +2,9 @@
 
 At most one micro-batch a stage is under way. When the oldest is back, its sequences and what waits
 form the next one; a sequence is in one micro-batch at a time, as its next token needs the last one.
-A stage takes micro-batches in order, each when the stage before has sent it. Where nothing has
-changed for two rounds, the rounds until something does are one operation.
+A stage takes micro-batches in order, each when the stage before has sent it. Stages rest where few
+micro-batches with prompts follow one another, and compute faster then. Where nothing has changed
+for two rounds, the rounds until something does are one operation.
 """
 
 import math
@@ -13,8 +14,9 @@ from linkbound.predict.simulate.batching import Batching, Cache
 from linkbound.predict.simulate.group import Group, enter
 from linkbound.predict.simulate.noise import Noise
 from linkbound.predict.simulate.sequence import Sequence
-from linkbound.predict.simulate.steptable import StepTable
+from linkbound.predict.simulate.steptable import Chunks, StepTable
 from linkbound.predict.simulate.tally import Tally
+from linkbound.predict.stage import rested_in_row
 from linkbound.serve.types import SchedulerRules
 
 # Rounds that are worth to be taken as one, and how many are left on either side.
@@ -22,6 +24,8 @@ MANY_ROUNDS = 8
 MARGIN_ROUNDS = 2
 # After so many rounds from rest, groups follow one another as they will for ever.
 SETTLING_ROUNDS = 4
+# Prompts that wait are counted up to this many steps: of more, stages rest next to nothing.
+LONG_ROW = 100
 
 
 class _Batch:
@@ -50,11 +54,18 @@ class Pipeline:
         longest_tokens: int,
         *,
         stages: int,
+        rested: StepTable | None = None,
     ) -> None:
-        """`table` gives a micro-batch's seconds on each stage, sending it on included."""
+        """`table` gives a micro-batch's seconds on each stage, sending it on included.
+
+        `rested` gives the same of stages that rest; None where that changes nothing.
+        """
         self.coming: deque[Sequence] = deque()
         self.tally = Tally()
         self._table = table
+        self._rested = rested
+        self._in_row = 0
+        """Micro-batches with prompts, one after the other until now."""
         self._noise = noise
         groups = [Group(cache.block_tokens) for _ in range(stages)]
         self.batching = Batching(rules, cache, groups, longest_tokens)
@@ -117,7 +128,7 @@ class Pipeline:
             self._calm = 0
         factor = self._noise(1)
         at_s = self._now_s
-        for stage, seconds in enumerate(self._table.stages(chunks, group.size, group.context)):
+        for stage, seconds in enumerate(self._stages(chunks, group)):
             at_s = max(at_s, self._stage_free_s[stage]) + seconds * factor
             self._stage_free_s[stage] = at_s
             self.tally.busy_s += seconds * factor / len(self._stage_free_s)
@@ -125,6 +136,19 @@ class Pipeline:
         self._free.remove(group)
         self._under_way.append(_Batch(group, prompts, came, at_s))
         return True
+
+    def _stages(self, chunks: Chunks, group: Group) -> list[float]:
+        """Seconds of the next micro-batch on every stage."""
+        busy = self._table.stages(chunks, group.size, group.context)
+        if not chunks or not self._under_way:
+            self._in_row = 0
+        if not chunks or self._rested is None:
+            return busy
+        self._in_row += 1
+        in_row = self._in_row + self.batching.steps_to_come(LONG_ROW)
+        share = rested_in_row(len(busy), in_row)
+        rested = self._rested.stages(chunks, group.size, group.context)
+        return [one + share * (other - one) for one, other in zip(busy, rested, strict=True)]
 
     def _land(self, batch: _Batch) -> list[Sequence]:
         """A micro-batch is back: its tokens are there."""

@@ -55,6 +55,8 @@ class StepTimes(NamedTuple):
     table: StepTable
     launches: StepTable | None
     """None for a pipeline, whose stages are priced as if each step waited for its launch."""
+    rested: StepTable | None
+    """Of a pipeline: with stages that rest. None for a single stage, which waits for no other."""
 
 
 class Tables:
@@ -116,14 +118,17 @@ def play(tables: Tables, seed: int) -> tuple[Fleet, list[Sequence]]:
 def _step_times(engine: Engine, plan: Plan, scenario: Scenario, pick: Pick) -> StepTimes:
     table = StepTable(stage_prices(engine, plan, scenario, pick))
     if plan.split.pp > 1:
-        return StepTimes(table, None)
-    return StepTimes(table, StepTable(launch_prices(engine, plan, scenario, pick)))
+        return StepTimes(table, None, StepTable(stage_prices(engine, plan, scenario, pick, 1.0)))
+    return StepTimes(table, StepTable(launch_prices(engine, plan, scenario, pick)), None)
 
 
-def stage_prices(engine: Engine, plan: Plan, scenario: Scenario, pick: Pick) -> StagePrices:
+def stage_prices(
+    engine: Engine, plan: Plan, scenario: Scenario, pick: Pick, rested: float = 0.0
+) -> StagePrices:
     """Seconds of a step on every stage of one replica, as the closed form prices them.
 
-    Raises NoForecast where a crossing has no curve.
+    `rested`: how far stages rest (`stage.rested_in_row`). Raises NoForecast where a crossing has no
+    curve.
     """
     prices, rules = engine.prices(plan), scenario.rules
     error = engine.model_error(plan.split, longest(scenario.cell))
@@ -131,7 +136,7 @@ def stage_prices(engine: Engine, plan: Plan, scenario: Scenario, pick: Pick) -> 
     def seconds(chunks: Chunks, decodes: int, context: float) -> tuple[float, ...]:
         step = _step(chunks, decodes, context)
         costs = []
-        for one in stage_costs(prices, step, rules, engine.paces):
+        for one in stage_costs(prices, step, rules, engine.paces, rested):
             for _ in range(one.stages):
                 cost = Cost()
                 cost.add_cost(one.cost)
@@ -181,13 +186,15 @@ def _step(chunks: Chunks, decodes: int, context: float) -> Step:
 def _pool(scenario: Scenario, plan: Plan, cache: Cache, steps: list[StepTimes], seed: str) -> Pool:
     tokens = longest(scenario.cell)
     engines: list[AnyEngine] = []
-    for at, (table, launches) in enumerate(steps):
+    for at, (table, launches, rested) in enumerate(steps):
         noise = normal(scenario.step_spread, f"{seed} {at}")
         if plan.split.pp == 1:
             engines.append(Simulated(scenario.rules, table, noise, cache, tokens, launches))
         else:
             stages = plan.split.pp
-            engines.append(Pipeline(scenario.rules, table, noise, cache, tokens, stages=stages))
+            engines.append(
+                Pipeline(scenario.rules, table, noise, cache, tokens, stages=stages, rested=rested)
+            )
     if not engines[0].batching.fits(tokens):
         raise UsageError(
             f"{plan.name}: a request of {tokens:,} tokens does not fit into its cache.",
