@@ -7,8 +7,20 @@ from typing import Any
 
 import pytest
 
+from conftest import Studied
 from linkbound.cli.main import run
 from linkbound.cli.options import stem
+
+
+def test_the_readme_shows_the_answers_of_today(studied: Studied, capsys: Any) -> None:
+    assert run(["verdict", "-C", str(studied.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    readme = (Path(__file__).parents[2] / "README.md").read_text().splitlines()
+    loads = [at for at, line in enumerate(readme) if line.endswith(" at once")]
+    assert len(loads) == 3
+    for at in loads:
+        (there,) = [one for one, line in enumerate(lines) if line.endswith(f": {readme[at]}")]
+        assert lines[there + 1] == readme[at + 1]
 
 
 def test_unlike_machines_are_not_compared(
@@ -81,3 +93,10 @@ def test_rows_that_cannot_be_are_listed_and_the_rest_is_scored(tmp_path: Path, c
     out = capsys.readouterr().out
     assert "line 2, tp4: 4 GPUs are asked for, this machine has 2 to use." in out
     assert "llama8b_tp1" in out
+
+
+def test_one_reason_that_is_left_out_is_no_plural(studied: Studied, capsys: Any) -> None:
+    assert run(["verdict", "-C", str(studied.path)]) == 0
+    out = capsys.readouterr().out
+    assert "- and one more reason: the page and --json have it." in out
+    assert "1 more reasons" not in out

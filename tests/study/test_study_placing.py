@@ -313,3 +313,55 @@ def test_a_plan_of_another_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is linkbound\.plan 2, not linkbound\.plan 1"):
         read_plan(file)
     assert run_verb.command.name == "run"
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ({"gpus": []}, "names no GPU for server 0"),
+        ({"gpus": [{"label": "GPU0", "uuid": "GPU-1"}] * 2}, "names a GPU twice for server 0"),
+        ({"environment": {"A=B": "1"}}, "sets a variable for server 0 that no process can have"),
+        ({"environment": {"": "1"}}, "sets a variable for server 0 that no process can have"),
+        ({"environment": {"A": "x\0"}}, "sets a variable for server 0 that no process can have"),
+        ({"cores": ["0-3", "4-x"]}, "names processors for server 0 that are no list: '4-x'"),
+    ],
+)
+def test_a_plan_that_no_command_could_run_with_is_refused(
+    tmp_path: Path, server: dict[str, Any], said: str
+) -> None:
+    """No GPU hid all of them from the command; NUL and = ended in a traceback."""
+    file = written(tmp_path / "p.json", plan(Split(tp=2)))
+    document = json.loads(file.read_text())
+    document["servers"][0].update(server)
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError) as caught:
+        read_plan(file)
+    assert said in str(caught.value)
+
+
+def test_a_plan_without_servers_says_so(tmp_path: Path) -> None:
+    file = written(tmp_path / "p.json", plan(Split(tp=2)))
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps({**document, "servers": []}))
+    with pytest.raises(InputError, match="names no server"):
+        read_plan(file)
+
+
+def test_no_command_asks_for_longer_sequences_than_the_model_takes(
+    tmp_path: Path, capsys: Any
+) -> None:
+    """131,072 tokens are llama-3.1-8b's; with the margin on top vLLM refused to start."""
+    file = tmp_path / "p.json"
+    load = ["--machine", "h200-pair", "--prompt", "130816", "--output", "256", "--concurrency", "1"]
+    words = ["search", "llama-3.1-8b", *load, "--engine", "vllm", "--plan", str(file)]
+    assert run(words) == 0
+    assert "--max-model-len 131072 " in capsys.readouterr().out
+    command = read_plan(file).servers[0].command
+    assert command[command.index("--max-model-len") + 1] == "131072"
+    page = tmp_path / "s.linkbound"
+    assert run(["study", "llama-3.1-8b", *load, "-q", "-C", str(page)]) == 0
+    capsys.readouterr()
+    assert run(["report", "-C", str(page), "-o", "-"]) == 0
+    shown = (tmp_path / "s.html").read_text()
+    assert "--max-model-len 131072 " in shown
+    assert "--max-model-len 131136" not in shown

@@ -247,3 +247,38 @@ def test_what_was_measured_changes_no_simulation(tmp_path: Path) -> None:
             assert isinstance(record, Record)
             figures.append(convert(record, "simulation", Simulation))
     assert figures[0].figures == figures[1].figures
+
+
+def test_cells_of_other_models_and_seeds_are_no_repeats(tmp_path: Path, capsys: Any) -> None:
+    """They went into one row as repeats, all simulated as the model that was named."""
+    path = tmp_path / "measured.linkbound"
+    measured_study(path, 1.0)
+    with Study.open(path) as study:
+        first = study.find("serve.load")[0]
+        others = ({"model": "models/qwen3-32b"}, {"seed": 2000})
+        for other in others:
+            subject = {**first.subject, **other}
+            study.append(msgspec.structs.replace(first, subject=subject))
+    model = tmp_path / "llama8b"
+    model.mkdir()
+    config = Path(__file__).parents[1] / "configs/meta-llama--Meta-Llama-3.1-8B/config.json"
+    (model / "config.json").write_bytes(config.read_bytes())
+    assert run(["simulate", str(model), *HERE, "--score", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert "tp2 nccl, 5/s poisson, 1024 in, 32 out: it is of qwen3-32b." in document["skipped"]
+    assert [row["n"] for row in document["rows"] if row["figure"] == "ttft_p50_s"] == [2, 1]
+
+
+def test_no_ratio_is_told_over_a_plan_without_a_good_request(capsys: Any) -> None:
+    """`~920,000,000 times as good`, and 0 of 0 was a reason to reject."""
+    base = ["simulate", "llama-3.1-8b", *HERE, "--rate", "4", "--requests", "100", "--json"]
+    for slo, texts in (
+        ("ttft=1us", {"Neither tp2, p2p nor ": "undecided", "Neither pp2, p2p nor ": "undecided"}),
+        ("tpot=4.7ms", {"tp2, p2p over 2 replicas: ~0.920 (": "keep", "Neither pp2": "undecided"}),
+    ):
+        assert run([*base, "--slo", slo]) == 0
+        (shown,) = json.loads(capsys.readouterr().out)["cells"]
+        assert len(shown["comparisons"]) == len(texts)
+        for start, answer in texts.items():
+            (found,) = [one for one in shown["comparisons"] if one["text"].startswith(start)]
+            assert (found["answer"], found["gain"]) == (answer, None)

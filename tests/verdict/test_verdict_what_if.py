@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import Studied
@@ -12,12 +13,17 @@ from linkbound.errors import UsageError
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Provenance
 from linkbound.links import Arm, Operation
+from linkbound.model.types import Load
 from linkbound.predict.book import CurveBook
-from linkbound.predict.supposed import HalvedBook, OtherMachineBook, stated_direct
+from linkbound.predict.supposed import DIRECT, HalvedBook, OtherMachineBook, stated_direct
+from linkbound.predict.types import Estimate, Forecast
+from linkbound.study.cases import cases
 from linkbound.study.predicting import book_of
 from linkbound.study.supposing import parse_link
 from linkbound.units import parse_rate_bytes_per_s
-from machines_made import PCIE_PAIR, write
+from linkbound.verdict.decide import decide
+from linkbound.verdict.what_if import what_if
+from machines_made import EIGHT, PCIE_PAIR, write
 
 PAIR = ("GPU0", "GPU1")
 SMALL, LARGE = 8 * 1024, 64 * 1024**2
@@ -98,6 +104,84 @@ def test_the_links_of_another_machine(studied: Studied, tmp_path: Path, capsys: 
         assert question["supposed"] == f"direct links as on {other}"
         plan = plans_of(question)["tp2", "nccl"]
         assert plan["gain_then"]["value"] < plan["gain_now"]["value"]
+
+
+def test_an_arm_that_nobody_timed_is_open_and_no_reason_against_splits(
+    studied: Studied, capsys: Any
+) -> None:
+    for question in asked(studied, capsys, "--what-if", "net")["questions"]:
+        assert question["then"]["answer"] == "undecided"
+        for key in (("tp2", "net"), ("pp2", "net")):
+            plan = plans_of(question)[key]
+            assert (plan["now"], plan["then"], plan["gain_then"]) == (None, "undecided", None)
+            assert plan["reason"]["code"] == "no-curve"
+            assert "in arm net" in plan["reason"]["text"]
+    assert run(["verdict", "-C", str(studied.path), "--what-if", "net"]) == 0
+    assert "  tp2, net: No time is known for all_reduce" in capsys.readouterr().out
+
+
+def test_a_pipeline_over_nccl_is_the_pipeline_over_direct_links(
+    studied: Studied, capsys: Any
+) -> None:
+    for question in asked(studied, capsys, "--what-if", "nccl")["questions"]:
+        plans = plans_of(question)
+        assert plans["pp2", "nccl"]["gain_then"] == plans["pp2", "p2p"]["gain_now"]
+
+
+def test_the_links_of_a_machine_are_those_of_the_gpus_that_splits_use_there(
+    studied: Studied, capsys: Any
+) -> None:
+    """The desktop's GPU0 is of another model and reaches no other GPU."""
+    for question in asked(studied, capsys, "--links-of", "5060ti-pair")["questions"]:
+        plan = plans_of(question)["tp2", "p2p"]
+        assert (plan["then"], plan["reason"]) == ("reject", None)
+        assert 0.05 < plan["gain_then"]["value"] < 0.7
+
+
+def test_plans_whose_links_stay_keep_the_times_of_the_case(studied: Studied) -> None:
+    """What groups that share a path do is in the case alone; staged plans lost it."""
+    load = Load(prompt_tokens=1024, output_tokens=65, concurrency=8)
+    with Study.open(studied.path) as study:
+        (one,) = cases(study, "h200-pair", "llama-3.1-8b", [load], 0.05)
+        case = msgspec.structs.replace(
+            one.case, forecasts=tuple(map(slower_staged, one.case.forecasts))
+        )
+        link = stated_direct(one.engine.book, 5e-6, 400e9)
+        found = what_if(case, one.engine, decide(case), "a link", tuple(Arm), link, DIRECT)
+    staged = [plan for plan in found.plans if plan.plan.arm is Arm.STAGED]
+    assert len(staged) == 2
+    for plan in staged:
+        assert plan.gain_then == plan.gain_now
+        assert plan.gain_then is not None
+        assert plan.gain_then.value < 0.7
+
+
+def slower_staged(found: Forecast) -> Forecast:
+    if found.plan.arm is not Arm.STAGED:
+        return found
+    time = found.latency_s
+    slower = Estimate(value=2 * time.value, low=2 * time.low, high=2 * time.high)
+    return msgspec.structs.replace(found, latency_s=slower)
+
+
+def test_of_many_plans_those_in_the_question_come_first(tmp_path: Path, capsys: Any) -> None:
+    made = write(tmp_path, EIGHT)
+    path = tmp_path / "eight.linkbound"
+    words = ["study", "llama-3.1-70b", "--machine", str(made), "-q", "-C", str(path)]
+    assert run([*words, "--concurrency", "8"]) == 0
+    capsys.readouterr()
+    assert run(["verdict", "-C", str(path), "--what-if", "net"]) == 0
+    lines = capsys.readouterr().out.partition("only arm net")[2].splitlines()
+    assert lines[4].startswith("  tp2, net ")
+
+
+def test_the_document_has_where_answers_turn(studied: Studied, capsys: Any) -> None:
+    first = asked(studied, capsys, "--what-if", "half-lanes")["questions"][0]
+    turns = plans_of(first)["tp2", "p2p"]["break_even_now"]
+    assert turns["baseline"] == "one GPU"
+    assert turns["bytes_per_s"] == pytest.approx(7.6e9, rel=0.1)
+    assert turns["latency_s"] == pytest.approx(16.8e-6, rel=0.1)
+    assert plans_of(first)["tp2", "staged"]["break_even_now"] is None
 
 
 def test_the_text_marks_it_as_predicted_and_shows_where_answers_turn(
@@ -183,7 +267,7 @@ def test_a_stated_link_leaves_staging_as_it_was(h200_study: Study) -> None:
 
 
 def test_another_machine_with_too_few_gpus_has_no_time(h200_study: Study) -> None:
-    other = OtherMachineBook(book(h200_study), book(h200_study), "h200-pair")
+    other = OtherMachineBook(book(h200_study), book(h200_study), PAIR, "h200-pair")
     found = other.read(CALL, ("a", "b"), Arm.NCCL, LARGE)
     assert found is not None
     assert found[1].source.startswith("as on h200-pair: ")

@@ -1,5 +1,6 @@
 """Options that several verbs share, and their values (notes: commands)."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,43 @@ keep_option: Decorator = click.option(
 )
 
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+class Number(click.FloatRange):
+    """A finite number of a range: comparisons with nan refuse nothing."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{found} is no finite number.", param, ctx)
+        return found
+
+
+POSITIVE = Number(min=0, min_open=True)
+SHARE = Number(0, 1)
+
+
+def _gain(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 <= value < 10:
+        raise UsageError(
+            f"--min-gain {value} is out of range.",
+            why="It is a share: 0.05 means five percent.",
+            hint="Give a number from 0 to 10.",
+        )
+    return value
+
+
+def min_gain_option(words: str, default: float | None = 0.05) -> Decorator:
+    """--min-gain; `words` say of what."""
+    return click.option(
+        "--min-gain",
+        type=float,
+        default=default,
+        show_default=default is not None,
+        callback=_gain,
+        help=words,
+    )
+
 
 slo_option: Decorator = click.option(
     "--slo", help="What a good request keeps: ttft=200ms,tpot=20ms,e2e=5s."
@@ -89,7 +126,7 @@ arrival_options: Decorator = _together(
         click.option(
             "--rate", "rates", metavar="LIST", help="Requests a second, open loop: 1,4x500,16."
         ),
-        click.option("--burstiness", type=_POSITIVE, help="Gamma gaps for --rate: 1 is Poisson."),
+        click.option("--burstiness", type=POSITIVE, help="Gamma gaps for --rate: 1 is Poisson."),
         click.option(
             "--concurrency", metavar="LIST", help="Requests at once, closed loop: 1,32x500."
         ),

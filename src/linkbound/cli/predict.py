@@ -16,12 +16,16 @@ from linkbound.cli.options import (
     to_overrides,
 )
 from linkbound.cli.studies import open_study
+from linkbound.cli.unused import refuse_given
 from linkbound.errors import UsageError
 
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
     from linkbound.model.types import Load
     from linkbound.study.sources import Sources
+
+
+_ASKED = ("prompt", "output", "concurrency", "override")
 
 
 @click.command("predict", context_settings=HELP)
@@ -100,6 +104,11 @@ def _check(
             hint="Add --freeze FILE, or write --score to compare with times that are in the file.",
         )
     check_freezing(freeze_file, measured, frozen_file)
+    if model is None:
+        file = "--score" if points is None else "--points"
+        refuse_given(_ASKED, file, "The rows of the file say what is asked.")
+    if frozen_file is not None:
+        refuse_given(("machine",), "--frozen", "A frozen set says which machine it is of.")
 
 
 def _score(study: "Study", sources: "Sources", runs: Path, as_json: bool) -> None:
@@ -123,6 +132,12 @@ def _score_frozen(study: "Study", frozen_file: Path, measured: Path, as_json: bo
     from linkbound.study.scoring_frozen import read_frozen, score_frozen
 
     frozen = read_frozen(frozen_file)
+    if not frozen.content.predictions:
+        raise UsageError(
+            f"{frozen_file} holds loads over time, and no calls or steps.",
+            why="`simulate` froze it, and compares it with what `serve` measured.",
+            hint=f"Write: linkbound simulate MODEL --score STUDY --frozen {frozen_file}",
+        )
     found = score_frozen(study, frozen, measured)
     render = render_score_json if as_json else render_score
     click.echo(render(found, frozen.content.machine))

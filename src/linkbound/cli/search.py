@@ -86,9 +86,11 @@ def command(
     aim = objective or ("latency" if slo is None else "goodput")
     sources = read_machine_sources(machine)
     with open_study(path) as study:
-        prepare_model(study, request(model, sources, overrides=to_overrides(override)))
+        wanted = request(model, sources, overrides=to_overrides(override))
+        prepare_model(study, wanted)
         searched = search_machine(study, sources.name, model, loads, Objective(aim), demands)
         held = read_machine_record(study, sources.name)
+    longest = wanted.shape.max_context
     labels = {gpu.key: gpu.label for gpu in held.machine.gpus}
     found = [one.found for one in searched]
     if as_json:
@@ -97,9 +99,10 @@ def command(
         where = f"the recorded machine {sources.name}" if sources.recorded else "this host"
         click.echo(render_search(found, f"Predicted: {model} on {where}.", labels))
         for one in searched:
-            _echo_commands(one, held.machine, engines)
+            _echo_commands(one, held.machine, engines, longest)
     if plan_path is not None:
-        _write_plans(plan_path, searched[0], held.machine, sources.name, model, engines, contrast)
+        names = sources.name, model
+        _write_plans(plan_path, searched[0], held.machine, names, engines, contrast, longest)
 
 
 def _check(
@@ -136,7 +139,9 @@ def _check(
         )
 
 
-def _echo_commands(searched: "Searched", machine: "Machine", engines: tuple[str, ...]) -> None:
+def _echo_commands(
+    searched: "Searched", machine: "Machine", engines: tuple[str, ...], longest: int | None
+) -> None:
     from linkbound.study.commands import command_lines
     from linkbound.verdict.words import load_text
 
@@ -147,7 +152,9 @@ def _echo_commands(searched: "Searched", machine: "Machine", engines: tuple[str,
     for engine in engines:
         click.echo(f"\n{engine}, {load_text(load)}:")
         try:
-            lines = command_lines(machine, best.plan, engine, load, limit=best.limit)
+            lines = command_lines(
+                machine, best.plan, engine, load, limit=best.limit, longest=longest
+            )
         except UsageError as error:
             click.echo(f"  not with this engine: {error}")
             continue
@@ -158,11 +165,12 @@ def _write_plans(
     path: Path,
     searched: "Searched",
     machine: "Machine",
-    name: str,
-    model: str,
+    names: tuple[str, str],
     engines: tuple[str, ...],
     contrast: bool,
+    longest: int | None,
 ) -> None:
+    """`names` are the machine's and the model's."""
     from linkbound.study.plan_files import plan_file, write_plan
     from linkbound.study.searching import contrasts
 
@@ -181,12 +189,13 @@ def _write_plans(
                 machine,
                 plan,
                 found.load,
-                name=name,
-                model=model,
+                name=names[0],
+                model=names[1],
                 engine=engines[0] if engines else "vllm",
                 limit=best.limit,
                 role=role,
                 why=found.reason,
+                longest=longest,
             )
         )
         target = path if role == "best" else path.with_name(f"{path.stem}-{role}{path.suffix}")

@@ -7,6 +7,7 @@ import click
 
 from linkbound.cli.options import (
     HELP,
+    POSITIVE,
     arrival_options,
     contender_options,
     request_options,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "linkbound.serve"
 VERSION = 1
-_POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command("serve", context_settings=HELP)
@@ -79,7 +79,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "limit_s",
     default=300.0,
     show_default=True,
-    type=_POSITIVE,
+    type=POSITIVE,
     help="Seconds that a request may take.",
 )
 @click.option(
@@ -87,7 +87,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "ready_limit_s",
     default=600.0,
     show_default=True,
-    type=_POSITIVE,
+    type=POSITIVE,
     help="Seconds that a start may take.",
 )
 @seed_option

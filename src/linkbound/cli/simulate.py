@@ -8,9 +8,11 @@ import click
 from linkbound.cli.freezing import check_freezing, freeze_option, frozen_option, keep_frozen
 from linkbound.cli.options import (
     HELP,
+    SHARE,
     arrival_options,
     contender_options,
     machine_option,
+    min_gain_option,
     override_option,
     read_machine_sources,
     request_options,
@@ -19,6 +21,7 @@ from linkbound.cli.options import (
     to_overrides,
 )
 from linkbound.cli.studies import existing, open_study
+from linkbound.cli.unused import refuse_given
 from linkbound.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +29,15 @@ if TYPE_CHECKING:
     from linkbound.serve.types import SchedulerRules
     from linkbound.study.simulating import Asked
     from linkbound.study.sources import Sources
+
+
+_STATED = (
+    *("rates", "burstiness", "concurrency", "trace_file", "splits", "arms", "prefill_split"),
+    *("slo", "engine_name", "requests", "prompt", "output", "seed", "balance", "reuse", "spread"),
+    *("cache_tokens", "min_gain"),
+)
+"""What a measured cell states itself, or the simulation of one leaves as it is."""
+_PRICED = ("machine", "override", "sequences")
 
 
 @click.command("simulate", context_settings=HELP)
@@ -50,14 +62,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--reuse",
-    type=click.FloatRange(0, 1),
+    type=SHARE,
     default=0.0,
     show_default=True,
     help="Share of a prompt that the prefix cache holds.",
 )
 @click.option(
     "--spread",
-    type=click.FloatRange(0, 1),
+    type=SHARE,
     help="Relative spread of single steps [0.04, that of repeated calls].",
 )
 @click.option(
@@ -66,9 +78,7 @@ if TYPE_CHECKING:
     help="Of a replica, as the engine's log says [as `fit` counts].",
 )
 @override_option
-@click.option(
-    "--min-gain", type=float, default=0.05, show_default=True, help="Least gain to keep a split."
-)
+@min_gain_option("Least gain to keep a split.")
 @click.option(
     "--score",
     "measured",
@@ -101,11 +111,13 @@ def command(
 
     check_freezing(freeze_file, measured, frozen_file)
     if measured is None:
+        _refuse_unread(asked)
         wanted = _asked(asked)
     else:
-        _refuse_load(asked)
+        refuse_given(_STATED, "--score", "Measured cells say themselves what was asked.")
     if measured is not None and frozen_file is not None:
-        _score_frozen(path, frozen_file, measured, as_json)
+        refuse_given(_PRICED, "--frozen", "Nothing is simulated: what was frozen stands.")
+        _score_frozen(path, model, frozen_file, measured, as_json)
         return
     sources = read_machine_sources(machine)
     with open_study(path) as study:
@@ -158,18 +170,33 @@ def _score(
         click.echo(render_load_score(found, head))
 
 
-def _score_frozen(path: Path | None, frozen_file: Path, measured: Path, as_json: bool) -> None:
+def _score_frozen(
+    path: Path | None, model: str, frozen_file: Path, measured: Path, as_json: bool
+) -> None:
     from linkbound.evidence.study import Study
     from linkbound.report.load_score import render_load_score, render_load_score_json
+    from linkbound.serve.batch_records import model_label
     from linkbound.study.scoring_frozen import read_frozen
     from linkbound.study.simulation_score import score_frozen_loads
 
     frozen = read_frozen(frozen_file)
+    models = tuple(dict.fromkeys(one.model for one in frozen.content.loads))
+    if not models:
+        raise UsageError(
+            f"{frozen_file} holds calls and steps, and no load over time.",
+            why="`predict` froze it, and compares it with what was measured.",
+            hint=f"Write: linkbound predict --score FILE --frozen {frozen_file}",
+        )
+    if model_label(model) not in models:
+        raise UsageError(
+            f"{frozen_file} holds loads of {', '.join(models)}, none of {model}.",
+            why="What was frozen stands, for the models that it names.",
+            hint=f"Write: linkbound simulate {models[0]} --score STUDY --frozen {frozen_file}",
+        )
     with open_study(path) as study, Study.open(existing(measured)) as other:
         found = score_frozen_loads(study, other, frozen)
     machine = frozen.content.machine
     if as_json:
-        models = dict.fromkeys(one.model for one in frozen.content.loads)
         click.echo(render_load_score_json(found, machine, ", ".join(models)))
     else:
         head = [f"Simulated on {machine}, beside the cells of {measured.name}."]
@@ -178,6 +205,14 @@ def _score_frozen(path: Path | None, frozen_file: Path, measured: Path, as_json:
 
 def _where(sources: "Sources") -> str:
     return f"the recorded machine {sources.name}" if sources.recorded else "this host"
+
+
+def _refuse_unread(asked: dict[str, Any]) -> None:
+    """Raises UsageError for options of a kind of load that is not asked for."""
+    if asked["rates"] is None:
+        refuse_given(("burstiness",), "no --rate", "It is about the gaps between arrivals.")
+        if asked["concurrency"] is None and asked["trace_file"] is not None:
+            refuse_given(("prompt", "output"), "--trace alone", "A trace has lengths of its own.")
 
 
 def _asked(asked: dict[str, Any]) -> "Asked":
@@ -255,23 +290,3 @@ def _rules_words(wanted: "Asked") -> list[str]:
     if not wanted.engine.startswith("vllm"):
         lines.append("Step times are vLLM's: no run of another engine calibrated them.")
     return lines
-
-
-def _refuse_load(asked: dict[str, Any]) -> None:
-    """Raises UsageError for what a measured cell states itself."""
-    for name, option in (
-        ("rates", "--rate"),
-        ("burstiness", "--burstiness"),
-        ("concurrency", "--concurrency"),
-        ("trace_file", "--trace"),
-        ("splits", "--split"),
-        ("arms", "--arm"),
-        ("prefill_split", "--prefill-split"),
-        ("slo", "--slo"),
-    ):
-        if asked[name]:
-            raise UsageError(
-                f"{option} has no effect with --score.",
-                why="Measured cells say themselves what was asked.",
-                hint="Leave it out.",
-            )

@@ -8,6 +8,7 @@ from linkbound.cli.options import (
     HELP,
     load_options,
     machine_option,
+    min_gain_option,
     override_option,
     read_machine_sources,
     stem,
@@ -23,7 +24,7 @@ from linkbound.errors import UsageError
 @machine_option
 @load_options
 @override_option
-@click.option("--min-gain", type=float, default=0.05, show_default=True, help="Least gain to keep.")
+@min_gain_option("Least gain to keep.")
 @click.option(
     "--until",
     type=click.Choice(["topology", "links", "model", "splits", "serve", "predict", "verdict"]),
@@ -58,12 +59,6 @@ def command(
     from linkbound.study.markers import Stage
     from linkbound.study.stages import request, run_stages
 
-    if not 0 <= min_gain < 10:
-        raise UsageError(
-            f"--min-gain {min_gain} is out of range.",
-            why="It is a share: 0.05 means five percent.",
-            hint="Give a number from 0 to 10.",
-        )
     sources = read_machine_sources(machine)
     asked = request(
         model, sources, to_loads(prompt, output, concurrency), to_overrides(override), min_gain

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from linkbound.cli.options import HELP
+from linkbound.cli.options import HELP, POSITIVE
 from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
 from linkbound.errors import InputError, Interrupted, TimeLimit, UsageError
 
@@ -34,7 +34,7 @@ Logs = list[tuple[str, bytes]]
 @click.option(
     "--limit",
     "limit_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     default=3600.0,
     show_default=True,
     help="Seconds that the command may run.",

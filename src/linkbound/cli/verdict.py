@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from linkbound.cli.options import HELP
+from linkbound.cli.options import HELP, min_gain_option
 from linkbound.cli.studies import locate_study, study_option
 from linkbound.errors import UsageError
 
@@ -39,11 +39,7 @@ GATE_REJECT, GATE_UNDECIDED = 10, 11
     metavar="NAME|FILE|DIR",
     help="The verdict with the direct links of another machine; repeatable.",
 )
-@click.option(
-    "--min-gain",
-    type=click.FloatRange(0, 10, max_open=True),
-    help="Least gain to keep, in these questions [0.05].",
-)
+@min_gain_option("Least gain to keep, in these questions [0.05].", None)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(
     study_path: Path | None,

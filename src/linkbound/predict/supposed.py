@@ -57,21 +57,24 @@ class HalvedBook(CurveBook):
 
 
 class OtherMachineBook(CurveBook):
-    """What another machine's GPUs take for the same call: its first ones stand for any here."""
+    """What another machine's GPUs take for the same call: the first of `gpus` stand for any here.
 
-    def __init__(self, book: CurveBook, other: CurveBook, name: str) -> None:
+    `gpus` are the labels of those that splits use there.
+    """
+
+    def __init__(self, book: CurveBook, other: CurveBook, gpus: tuple[str, ...], name: str) -> None:
         super().__init__(book.machine, (), direct_limit_bytes=book.direct_limit_bytes)
         self._other = other
+        self._gpus_there = gpus
         self._name = name
 
     def read(
         self, operation: Operation, group: tuple[str, ...], arm: Arm, size_bytes: int
     ) -> tuple[Timed, Curve] | None:
         """The other machine's time; None where it has too few GPUs or no curve."""
-        gpus = self._other.machine.gpus
-        if len(group) > len(gpus):
+        if len(group) > len(self._gpus_there):
             return None
-        theirs = tuple(gpu.label for gpu in gpus[: len(group)])
+        theirs = self._gpus_there[: len(group)]
         found = self._other.read(operation, theirs, arm, size_bytes)
         if found is None:
             return None

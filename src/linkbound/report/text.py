@@ -99,14 +99,14 @@ def _verdict(load: LoadShown, whose: str) -> list[str]:
     advice = [one for one in verdict.reasons if _is_advice(one)]
     for reason in (*plain[:MOST_REASONS], *advice[:MOST_ADVICE]):
         lines += _reason(reason, load)
-    lines += _more((*plain[MOST_REASONS:], *advice[MOST_ADVICE:]), "reasons")
+    lines += _more((*plain[MOST_REASONS:], *advice[MOST_ADVICE:]), "reason", "reasons")
     lines += _list("What would change it", verdict.would_change[:MOST_OPEN])
-    lines += _more(verdict.would_change[MOST_OPEN:], "of them")
+    lines += _more(verdict.would_change[MOST_OPEN:], "of them", "of them")
     for one in verdict.measurements[:MOST_OPEN]:
         cost = f" It takes {visible(one.cost)}." if one.cost else ""
         lines += [*_wrapped(f"Measure: {visible(one.what)}. {visible(one.why)}{cost}")]
         lines += _command(visible(one.command))
-    return [*lines, *_more(verdict.measurements[MOST_OPEN:], "measurements")]
+    return [*lines, *_more(verdict.measurements[MOST_OPEN:], "measurement", "measurements")]
 
 
 def _is_advice(reason: Reason) -> bool:
@@ -114,9 +114,11 @@ def _is_advice(reason: Reason) -> bool:
     return reason.code.startswith(ADVICE)
 
 
-def _more(rest: Sequence[object], what: str) -> list[str]:
+def _more(rest: Sequence[object], one: str, many: str) -> list[str]:
     """That there is more: on a machine of many GPUs there is more than anyone reads here."""
-    return [f"- and {len(rest)} more {what}: the page and --json have them."] if rest else []
+    if len(rest) == 1:
+        return [f"- and one more {one}: the page and --json have it."]
+    return [f"- and {len(rest)} more {many}: the page and --json have them."] if rest else []
 
 
 def _command(command: str) -> list[str]:

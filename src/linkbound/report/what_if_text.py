@@ -8,7 +8,7 @@ import msgspec
 from linkbound.report.table import Row, render_table
 from linkbound.report.words import gain_words, visible
 from linkbound.units import format_rate, format_time
-from linkbound.verdict.types import Answer, PlanVerdict, Verdict
+from linkbound.verdict.types import Answer, BreakEven, PlanVerdict, Reason, Verdict
 from linkbound.verdict.what_if import Changed, WhatIf
 from linkbound.verdict.words import load_text
 
@@ -30,12 +30,25 @@ def _lines(found: WhatIf) -> Iterator[str]:
     yield f"What if: {visible(found.supposed)}"
     yield f"  now   {_answer(found.now)}"
     yield f"  then  {_answer(found.then)}"
-    rows = [_row(one) for one in found.plans[:MOST_PLANS]]
+    # Plans that the question is about come first: of many the others may be cut.
+    plans = sorted(found.plans, key=lambda one: one.then is None)[:MOST_PLANS]
+    rows = [_row(one) for one in plans]
     if rows:
         header = ("plan", "over", "now", "then", "~gain now", "~gain then")
         yield from (f"  {line}" for line in render_table(header, rows, left=4))
+        yield from _open_lines(plans)
     if len(found.plans) > MOST_PLANS:
         yield f"  ... and {len(found.plans) - MOST_PLANS} more (--json has all)."
+
+
+def _open_lines(plans: Iterable[Changed]) -> Iterator[str]:
+    """Why plans without a gain are open, those with one reason together."""
+    open_ones: dict[str, list[str]] = {}
+    for one in plans:
+        if one.reason is not None:
+            open_ones.setdefault(one.reason.text, []).append(one.plan.name)
+    for text, names in open_ones.items():
+        yield f"  {'; '.join(names)}: {visible(text)}"
 
 
 def _answer(verdict: Verdict) -> str:
@@ -93,6 +106,7 @@ def render_what_if_json(found: Iterable[WhatIf], machine: str, recorded: bool, m
 
 
 def _document(found: WhatIf) -> dict[str, Any]:
+    turns = {one.plan.key: one.break_even for one in found.now.plans}
     return {
         "supposed": found.supposed,
         "load": msgspec.to_builtins(found.now.load),
@@ -108,7 +122,24 @@ def _document(found: WhatIf) -> dict[str, Any]:
                 "then": None if one.then is None else one.then.value,
                 "gain_now": msgspec.to_builtins(one.gain_now),
                 "gain_then": msgspec.to_builtins(one.gain_then),
+                "reason": _reason(one.reason),
+                "break_even_now": _break_even(turns.get(one.plan.key)),
             }
             for one in found.plans
         ],
+    }
+
+
+def _reason(reason: Reason | None) -> dict[str, str] | None:
+    return None if reason is None else {"code": reason.code, "text": reason.text}
+
+
+def _break_even(found: BreakEven | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "baseline": found.baseline.name,
+        "bytes_per_s": found.bytes_per_s,
+        "latency_s": found.latency_s,
+        "basis": found.basis,
     }

@@ -95,6 +95,7 @@ def _capacity_bytes(gpu: Gpu, machine: Machine) -> int:
             f"How much memory {gpu.label} has is said by none of: {', '.join(machine.sources)}.",
             why="What fits depends on it.",
             hint="Put a file that does (nvidia-smi -q) beside it, in one folder. "
+            f'Or state it in machine.toml there: [memory], "{gpu.model or "MODEL"}" = "24GiB". '
             "`linkbound fit` also takes it stated: --gpus 2x24GiB.",
         )
     return gpu.memory_bytes

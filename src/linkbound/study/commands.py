@@ -49,13 +49,22 @@ def launch_of(engine: str) -> Callable[[ServerPlan], Launch]:
 
 
 def servers(
-    machine: Machine, plan: Plan, engine: str, load: Load, *, limit: int, model: str = MODEL
+    machine: Machine,
+    plan: Plan,
+    engine: str,
+    load: Load,
+    *,
+    limit: int,
+    longest: int | None = None,
+    model: str = MODEL,
 ) -> tuple[Server, ...]:
     """What starts the plan's servers, `limit` sequences at once in each.
 
+    `longest` is the tokens of a sequence that the model takes: engines refuse to start with more.
     Raises UsageError where the engine cannot run the split, or has no such arm.
     """
-    launched = launch_of(engine)
+    start = launch_of(engine)
+    tokens = load.prompt_tokens + load.output_tokens + CONTEXT_MARGIN
     found = []
     for number, gpus in enumerate(_groups(machine, plan)):
         asked = ServerPlan(
@@ -65,12 +74,12 @@ def servers(
             devices=tuple(_ordinal(gpu, machine) for gpu in gpus),
             port=FIRST_PORT + number,
             folder=".",
-            context_tokens=load.prompt_tokens + load.output_tokens + CONTEXT_MARGIN,
+            context_tokens=tokens if longest is None else min(tokens, longest),
             sequences=limit,
             extra=_sharing(plan.split, engine),
             measured=False,
         )
-        launch = launched(asked)
+        launch = start(asked)
         environment = {**launch.environment, **MULTICAST_GUARDS}
         launch = msgspec.structs.replace(launch, environment=environment)
         found.append(Server(placement=placement_of(gpus), launch=launch))
@@ -78,12 +87,19 @@ def servers(
 
 
 def command_lines(
-    machine: Machine, plan: Plan, engine: str, load: Load, *, limit: int, model: str = MODEL
+    machine: Machine,
+    plan: Plan,
+    engine: str,
+    load: Load,
+    *,
+    limit: int,
+    longest: int | None = None,
+    model: str = MODEL,
 ) -> tuple[str, ...]:
     """A line for a shell for each server; first what writes the files that it reads."""
     return tuple(
         line
-        for one in servers(machine, plan, engine, load, limit=limit, model=model)
+        for one in servers(machine, plan, engine, load, limit=limit, longest=longest, model=model)
         for line in _lines(one)
     )
 

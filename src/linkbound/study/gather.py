@@ -21,7 +21,7 @@ from linkbound.evidence.types import (
     Stated,
 )
 from linkbound.links import fit
-from linkbound.model.types import Load
+from linkbound.model.types import Load, ModelShape
 from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.score_types import Score
 from linkbound.report.types import (
@@ -107,7 +107,7 @@ def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> R
         profile=read_profile(study, held, shape.name),
         findings=(*read_findings(study, machine), *_findings(held, excluded)),
         not_known=_not_known(study, held),
-        commands=_commands(held, shown),
+        commands=_commands(held, shape, shown),
         study_path=study.path.name,
         evidence=tuple(_evidence(record) for record in study.records()),
         versions={"linkbound": __version__, "python": platform.python_version()},
@@ -251,14 +251,21 @@ def _left_out(study: Study, held: MachineRead) -> list[str]:
     return found
 
 
-def _commands(held: MachineRead, shown: tuple[LoadShown, ...]) -> tuple[str, ...]:
+def _commands(
+    held: MachineRead, shape: ModelShape, shown: tuple[LoadShown, ...]
+) -> tuple[str, ...]:
     """How to run the plan of each verdict with vLLM, guards against multicast included."""
     lines = (
         line
         for one in shown
         if one.verdict.plan is not None
         for line in command_lines(
-            held.machine, one.verdict.plan, VLLM.engine, one.load, limit=VLLM.max_sequences
+            held.machine,
+            one.verdict.plan,
+            VLLM.engine,
+            one.load,
+            limit=VLLM.max_sequences,
+            longest=shape.max_context,
         )
     )
     return tuple(dict.fromkeys(lines))

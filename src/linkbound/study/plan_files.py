@@ -1,6 +1,7 @@
 """A plan as a file: GPUs by identity, what is near them, what the arm opens and closes (D4)."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -11,11 +12,13 @@ from linkbound.model.types import Load
 from linkbound.predict.types import Plan
 from linkbound.splits.types import Placement
 from linkbound.study.commands import Server, servers
+from linkbound.topology.identifiers import cpus_of_list
 from linkbound.topology.types import Machine
 from linkbound.values import Value
 
 SCHEMA, VERSION = "linkbound.plan", 1
 MOST_BYTES = 4 * 1024**2
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
@@ -72,9 +75,10 @@ def plan_file(
     limit: int,
     role: str,
     why: str,
+    longest: int | None = None,
 ) -> PlanFile:
     """The plan as a file of the machine called `name`. Raises UsageError as `servers` does."""
-    found = servers(machine, plan, engine, load, limit=limit)
+    found = servers(machine, plan, engine, load, limit=limit, longest=longest)
     return PlanFile(
         machine=name,
         model=model,
@@ -124,9 +128,29 @@ def read_plan(path: Path) -> PlanFile:
         found = msgspec.json.decode(data, type=PlanFile)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _no_plan(path, f"is no plan: {error}") from None
-    if (found.schema, found.version) != (SCHEMA, VERSION) or not found.servers:
+    if (found.schema, found.version) != (SCHEMA, VERSION):
         raise _no_plan(path, f"is {found.schema} {found.version}, not {SCHEMA} {VERSION}")
+    problem = "names no server" if not found.servers else _problem(found.servers)
+    if problem is not None:
+        raise _no_plan(path, problem)
     return found
+
+
+def _problem(servers: Iterable[PlacedServer]) -> str | None:
+    """What no command could run with; None where all can."""
+    for number, server in enumerate(servers):
+        uuids = [gpu.uuid for gpu in server.gpus if gpu.uuid is not None]
+        if not server.gpus:
+            return f"names no GPU for server {number}"
+        if len(set(uuids)) < len(uuids):
+            return f"names a GPU twice for server {number}"
+        for name, value in server.environment.items():
+            if not _VARIABLE.fullmatch(name) or "\0" in value:
+                return f"sets a variable for server {number} that no process can have: {name!r}"
+        for one in server.cores:
+            if cpus_of_list(one) is None:
+                return f"names processors for server {number} that are no list: {one!r}"
+    return None
 
 
 def _no_plan(path: Path, what: str) -> InputError:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from linkbound.errors import UsageError
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Measured, Record, canonical_json
 from linkbound.links import Arm
@@ -30,20 +31,27 @@ from linkbound.study.freezing import append_frozen
 from linkbound.study.places import Places
 from linkbound.study.simulating import Asked, simulate_all
 
-Group = tuple[str, str]
+CellName = tuple[str, str, str, bytes]
+"""Engine, model, contender and dimensions, as `LoadPrediction` names a cell."""
 
 
 def score_loads(
     study: Study, measured: Study, machine: str, model: str, sequences: int | None
 ) -> LoadScore:
-    """Every measured cell of `measured` beside its simulation, which `study` keeps."""
+    """Every measured cell of `measured` beside its simulation, which `study` keeps.
+
+    Where cells of several models were measured, those of `model` alone.
+    """
     groups = _cells(measured)
+    models = {name[1] for name, _ in groups}
     rows: list[LoadScoreRow] = []
     skipped = []
-    for (contender, cell), records in groups.items():
+    for name, records in groups:
         problem = _problem(records)
+        if problem is None and len(models) > 1 and name[1] != model_label(model):
+            problem = f"it is of {name[1]}."
         if problem is not None:
-            skipped.append(f"{contender}, {cell}: {problem}")
+            skipped.append(f"{_shown(records[0])}: {problem}")
             continue
         (shown,) = simulate_all(study, machine, model, _asked(records[0], sequences))
         skipped += shown.skipped
@@ -64,13 +72,25 @@ def score_loads(
     return score
 
 
-def _cells(measured: Study) -> dict[Group, list[Record]]:
-    """Measured cells by contender and cell, repeats together."""
-    groups: dict[Group, list[Record]] = {}
+def _cells(measured: Study) -> list[tuple[CellName, list[Record]]]:
+    """Measured cells with their repeats: of one engine, model, seed and machine.
+
+    Raises UsageError where there is none.
+    """
+    groups: dict[tuple[CellName, str | None], list[Record]] = {}
     for record in measured.find("serve.load"):
-        key = (str(record.subject["contender"]), cell_key(record.subject))
-        groups.setdefault(key, []).append(record)
-    return groups
+        groups.setdefault((_named(record), record.machine), []).append(record)
+    if not groups:
+        raise UsageError(
+            f"{measured.path.name} holds no load that `serve` measured.",
+            why="Simulations are compared with its cells.",
+            hint="Measure some: linkbound serve MODEL --rate 4 -C FILE.",
+        )
+    return [(name, records) for (name, _), records in groups.items()]
+
+
+def _shown(record: Record) -> str:
+    return f"{record.subject['contender']}, {cell_key(record.subject)}"
 
 
 def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadScore:
@@ -83,15 +103,15 @@ def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadSco
     rows: list[LoadScoreRow] = []
     skipped = []
     places = Places(measured, content.fingerprint)
-    for (contender, cell), records in _cells(measured).items():
+    for name, records in _cells(measured):
         kept = [record for record in records if isinstance(record.outcome, Measured)]
-        found = fixed.get(_named(records[0]))
+        found = fixed.get(name)
         if not kept:
-            skipped.append(f"{contender}, {cell}: it was not measured.")
+            skipped.append(f"{_shown(records[0])}: it was not measured.")
         elif found is None:
-            skipped.append(f"{contender}, {cell}: no prediction of it was frozen.")
+            skipped.append(f"{_shown(records[0])}: no prediction of it was frozen.")
         elif not places.holds(kept[0].machine, kept[0].subject["gpus"]):
-            skipped.append(f"{contender}, {cell}: measured on machine {kept[0].machine}.")
+            skipped.append(f"{_shown(records[0])}: measured on machine {kept[0].machine}.")
         else:
             started = [record.started for record in kept]
             first = None if None in started else min(one for one in started if one is not None)
@@ -117,8 +137,7 @@ def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadSco
     return score
 
 
-def _named(record: Record) -> tuple[str, str, str, bytes]:
-    """What names a measured cell, as `LoadPrediction` does."""
+def _named(record: Record) -> CellName:
     subject = record.subject
     dimensions = {name: subject[name] for name in CELL_NAMES}
     return (

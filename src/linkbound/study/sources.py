@@ -84,12 +84,30 @@ def read_sources(name_or_path: str) -> Sources:
         return read_recorded(name_or_path)
     with _readable(name_or_path):
         if path.is_dir():
-            return _read(path, path.resolve().name, recorded=True)
+            return _read(path, _own_name(path), recorded=True)
         if path.is_file():
             file = SourceFile(name=path.name, data=_bytes(path, path.name))
             note = f"{path.name}: a file"
             return Sources(name=path.name, recorded=True, note=note, files=(file,))
     return read_recorded(name_or_path)
+
+
+def _own_name(folder: Path) -> str:
+    """The folder's name, under which a study keeps its records. Raises UsageError if it is taken.
+
+    Constants are carried from shipped machines into the same study: two machines of one name would
+    be one there.
+    """
+    name = folder.resolve().name
+    if name in (*recorded_names(), HOST_NAME):
+        raise UsageError(
+            f"A folder may not be called '{name}'.",
+            why="In studies that is the name of a shipped machine, or of this host.",
+            hint=f"Rename it, or write --machine {name} for the shipped one."
+            if name != HOST_NAME
+            else "Rename it.",
+        )
+    return name
 
 
 @contextmanager
@@ -127,6 +145,8 @@ def _recorded() -> Traversable:
 def _read(folder: Traversable, name: str, *, recorded: bool) -> Sources:
     found = tuple(_walk(folder, ""))
     manifest = _manifest(found, name)
+    if manifest.engine_from is not None:
+        _check_engine_from(manifest.engine_from, name)
     return Sources(
         name=name,
         recorded=recorded,
@@ -134,8 +154,46 @@ def _read(folder: Traversable, name: str, *, recorded: bool) -> Sources:
         files=tuple(one for one in found if one.name != MANIFEST),
         runs=manifest.runs,
         engine_from=manifest.engine_from,
-        memory_bytes={model: parse_size_bytes(size) for model, size in manifest.memory.items()},
+        memory_bytes={
+            model: _memory_bytes(name, model, size) for model, size in manifest.memory.items()
+        },
     )
+
+
+def _check_engine_from(other: str, name: str) -> None:
+    """Raises InputError where no engine ran on the machine that should lend its constants."""
+    lenders = tuple(
+        one
+        for one in recorded_names()
+        if any(runs.calibrate for runs in _shipped_manifest(one).runs)
+    )
+    if other not in lenders:
+        raise _manifest_error(
+            name,
+            f"engine_from is '{other}'",
+            f"Machines whose engine runs are shipped: {', '.join(lenders)}.",
+        )
+
+
+def _shipped_manifest(name: str) -> Manifest:
+    data = (_recorded() / name / MANIFEST).read_bytes()
+    return _manifest((SourceFile(name=MANIFEST, data=data),), name)
+
+
+def _memory_bytes(name: str, model: str, size: str) -> int:
+    try:
+        return parse_size_bytes(size)
+    except UsageError as error:
+        raise _manifest_error(
+            name, f"the memory of {model} is '{size}'", error.hint or "Write 24GiB."
+        ) from None
+
+
+def _manifest_error(name: str, what: str, hint: str) -> InputError:
+    return InputError(f"{name}/{MANIFEST} cannot be used: {what}.", why=_MANIFEST_WHY, hint=hint)
+
+
+_MANIFEST_WHY = "It says what the files of a machine cannot."
 
 
 def _walk(folder: Traversable, prefix: str) -> list[SourceFile]:
@@ -176,6 +234,6 @@ def _manifest(found: tuple[SourceFile, ...], name: str) -> Manifest:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InputError(
             f"{name}/{MANIFEST} cannot be read: {error}.",
-            why="It says which rows may calibrate.",
+            why=_MANIFEST_WHY,
             hint="It may hold note, engine_from, memory, and [[runs]] with file and calibrate.",
         ) from None

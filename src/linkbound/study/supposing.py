@@ -11,6 +11,7 @@ from linkbound.links.arms import MEANING
 from linkbound.links.types import Arm
 from linkbound.model.types import Load
 from linkbound.predict.book import CurveBook
+from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.supposed import (
     DIRECT,
     HalvedBook,
@@ -20,6 +21,7 @@ from linkbound.predict.supposed import (
 )
 from linkbound.study.cases import StudiedCase, cases
 from linkbound.study.predicting import book_of
+from linkbound.study.reading import read_access
 from linkbound.study.sources import read_sources
 from linkbound.study.stages import run_machine_stages
 from linkbound.study.verdicts import judge, with_break_even
@@ -66,14 +68,21 @@ def suppose(
     found = []
     for one in cases(study, machine, model, loads, min_gain):
         now = with_break_even(judge(one), one.case, one.engine)
-        for question, curves in asked:
-            words, arms, book = _supposed(question, one, curves)
-            found.append(what_if(one.case, one.engine, now, words, arms, book))
+        for question, there in asked:
+            words, arms, book, changed = _supposed(question, one, there)
+            found.append(what_if(one.case, one.engine, now, words, arms, book, changed))
     return tuple(found)
 
 
-def _curves(question: Question) -> CurveBook | None:
-    """The other machine's curves, if one is named."""
+class _Other(NamedTuple):
+    """Curves of another machine, and its GPUs that splits use."""
+
+    book: CurveBook
+    gpus: tuple[str, ...]
+
+
+def _curves(question: Question) -> _Other | None:
+    """The other machine's, if one is named."""
     if question.other is None:
         return None
     sources = read_sources(question.other)
@@ -82,24 +91,27 @@ def _curves(question: Question) -> CurveBook | None:
         Study.create(Path(folder) / "other.linkbound") as study,
     ):
         run_machine_stages(study, sources)
-        return book_of(study, sources.name)
+        book = book_of(study, sources.name)
+        excluded = excluded_gpus(book.machine, read_access(study, sources.name))
+    labels = (gpu.label for gpu in book.machine.gpus)
+    return _Other(book=book, gpus=tuple(one for one in labels if one not in excluded))
 
 
 def _supposed(
-    question: Question, one: StudiedCase, curves: CurveBook | None
-) -> tuple[str, tuple[Arm, ...], CurveBook | None]:
-    """The question in words, the arms that it leaves, and the book that answers."""
+    question: Question, one: StudiedCase, there: _Other | None
+) -> tuple[str, tuple[Arm, ...], CurveBook | None, tuple[Arm, ...]]:
+    """The question in words, the arms that it leaves, the book that answers, for which of them."""
     book = one.engine.book
     every = tuple(Arm)
     if question.arm is not None:
-        return f"only arm {question.arm.value}: {MEANING[question.arm]}", (question.arm,), None
+        return f"only arm {question.arm.value}: {MEANING[question.arm]}", (question.arm,), None, ()
     if question.half:
-        return "every link has half its lanes, and the same latency", every, HalvedBook(book)
+        return "every link has half its lanes, and the same latency", every, HalvedBook(book), every
     if question.link is not None:
         latency_s, rate = question.link
         words = f"direct links of {format_time(latency_s)} and {format_rate(rate)} each way"
-        return words, every, stated_direct(book, latency_s, rate)
+        return words, every, stated_direct(book, latency_s, rate), DIRECT
     assert question.other is not None
-    assert curves is not None
-    other = OtherMachineBook(book, curves, question.other)
-    return f"direct links as on {question.other}", every, SupposedBook(book, other, DIRECT)
+    assert there is not None
+    other = OtherMachineBook(book, there.book, there.gpus, question.other)
+    return f"direct links as on {question.other}", every, SupposedBook(book, other, DIRECT), DIRECT

@@ -29,7 +29,8 @@ class LoadComparison(Value, frozen=True, kw_only=True):
     """`goodput` where a target was stated, else the highest percentile of the whole time;
     `requests_per_s` where a plan does not keep up."""
     gain: Estimate | None
-    """Above 1 the split is better; None where only one of the two keeps up with the load."""
+    """Above 1 the split is better; None where only one of the two keeps up with the load, or the
+    baseline has no good request."""
     answer: Answer
     text: str
 
@@ -64,7 +65,7 @@ def _best(one: Simulation, baselines: Sequence[Simulation]) -> list[Simulation]:
     if not found:
         return []
     keeps_up = [other for other in found if not other.overloaded] or found
-    return [max(keeps_up, key=lambda other: _worth(figure, other.figures[figure].value))]
+    return [max(keeps_up, key=lambda other: _worth(figure, other.figures[figure]))]
 
 
 def _figure(one: Simulation) -> str:
@@ -73,12 +74,16 @@ def _figure(one: Simulation) -> str:
     return next((name for name in _TIMES if name in one.figures), "requests_per_s")
 
 
-def _worth(figure: str, value: float) -> float:
-    return value if figure in _MORE_IS_BETTER else -value
+def _worth(figure: str, found: Outlook) -> tuple[float, float]:
+    """More is better; among equal values the better end decides."""
+    if figure in _MORE_IS_BETTER:
+        return found.value, found.whole.high
+    return -found.value, -found.whole.low
 
 
 def _compare(one: Simulation, baseline: Simulation, min_gain: float) -> LoadComparison:
     names = one.scenario.name, baseline.scenario.name
+    gain: Estimate | None
     if one.overloaded != baseline.overloaded:
         slow, fast = names if one.overloaded else names[::-1]
         gain, figure = None, "requests_per_s"
@@ -88,14 +93,19 @@ def _compare(one: Simulation, baseline: Simulation, min_gain: float) -> LoadComp
         # Where neither keeps up, times only say how long it was watched.
         figure = "requests_per_s" if one.overloaded else _figure(one)
         mine, other = one.figures[figure], baseline.figures[figure]
-        gain, n = _gain(figure, mine, other), min(mine.n, other.n)
-        found = answer(gain, min_gain) if n >= LEAST_REQUESTS else Answer.UNDECIDED
-        value, low, high = map(format_significant, (gain.value, gain.low, gain.high))
-        text = (
-            f"{names[0]} over {names[1]}: {figure} ~{value} times as good ({low}-{high}), "
-            f"{1 + min_gain:.2f} is asked."
-        )
+        n = min(mine.n, other.n)
+        if figure == "goodput" and other.value == 0:
+            gain, found, text = None, *_over_none(names, mine, other)
+        else:
+            gain = _gain(figure, mine, other)
+            found = answer(gain, min_gain)
+            value, low, high = map(format_significant, (gain.value, gain.low, gain.high))
+            text = (
+                f"{names[0]} over {names[1]}: {figure} ~{value} times as good ({low}-{high}), "
+                f"{1 + min_gain:.2f} is asked."
+            )
         if n < LEAST_REQUESTS:
+            found = Answer.UNDECIDED
             text += f" It rests on {n} of the {LEAST_REQUESTS} requests that a verdict takes."
     return LoadComparison(
         plan=one.scenario.plan,
@@ -105,6 +115,20 @@ def _compare(one: Simulation, baseline: Simulation, min_gain: float) -> LoadComp
         answer=found,
         text=text,
     )
+
+
+def _over_none(names: tuple[str, str], mine: Outlook, other: Outlook) -> tuple[Answer, str]:
+    """A baseline without a good request: no ratio says by how much a split is better."""
+    if mine.value == 0:
+        text = f"Neither {names[0]} nor {names[1]} has a request that keeps the demand."
+        return Answer.UNDECIDED, text
+    good, low, high = map(format_significant, (mine.value, mine.whole.low, mine.whole.high))
+    most = format_significant(other.whole.high)
+    text = (
+        f"{names[0]} over {names[1]}: ~{good} ({low}-{high}) of its requests keep the demand, "
+        f"~0 (0-{most}) do there."
+    )
+    return (Answer.KEEP if mine.whole.low > other.whole.high else Answer.UNDECIDED), text
 
 
 def _gain(figure: str, mine: Outlook, other: Outlook) -> Estimate:

@@ -30,6 +30,8 @@ class Changed(Value, frozen=True, kw_only=True):
     baseline: Plan | None
     gain_now: Estimate | None
     gain_then: Estimate | None
+    reason: Reason | None = None
+    """Why it is open then, where it has no gain."""
 
 
 class WhatIf(Value, frozen=True, kw_only=True):
@@ -49,19 +51,24 @@ def what_if(
     supposed: str,
     arms: Collection[Arm],
     book: CurveBook | None,
+    changed: Collection[Arm],
 ) -> WhatIf:
-    """The case again with splits in `arms` alone, over the links of `book` if one is given."""
+    """The case again with splits in `arms` alone, those in `changed` over the links of `book`.
+
+    A split that no plan of the case has in these arms is priced in them; without a time it is open.
+    """
     plans = [one.plan for one in case.forecasts if _asked(one.plan, arms)]
     plans += [
         one.plan
         for one in case.unpriced
         if one.reason.code == NO_CURVE and _asked(one.plan, arms) and book is not None
     ]
+    plans += _in_new_arms(case, arms)
     forecasts, unpriced = [], []
     supposing = engine if book is None else engine.with_book(book)
     known = {one.plan.key: one for one in case.forecasts}
     for plan in plans:
-        if plan.arm is None or (book is None and plan.key in known):
+        if plan.key in known and (plan.arm is None or plan.arm not in changed):
             forecasts.append(known[plan.key])
             continue
         found = _forecast(supposing, plan, case)
@@ -74,6 +81,15 @@ def what_if(
         msgspec.structs.replace(case, forecasts=tuple(forecasts), unpriced=(*unpriced, *rest))
     )
     return WhatIf(supposed=supposed, now=now, then=then, plans=_changes(now, then))
+
+
+def _in_new_arms(case: Case, arms: Collection[Arm]) -> list[Plan]:
+    """Splits that the case has in other arms alone, in these."""
+    fitting = [one.plan for one in case.forecasts]
+    fitting += [one.plan for one in case.unpriced if one.reason.code == NO_CURVE]
+    known = {one.split for one in fitting if one.arm in arms}
+    new = {one.split: one for one in fitting if one.arm is not None and one.split not in known}
+    return [msgspec.structs.replace(plan, arm=arm) for plan in new.values() for arm in arms]
 
 
 def _asked(plan: Plan, arms: Collection[Arm]) -> bool:
@@ -105,7 +121,14 @@ def _changed(plan: Plan, before: PlanVerdict | None, after: PlanVerdict | None) 
         baseline=None if shown is None else shown.baseline,
         gain_now=None if one is None else one.gain,
         gain_then=None if two is None else two.gain,
+        reason=_why_open(after) if two is None else None,
     )
+
+
+def _why_open(one: PlanVerdict | None) -> Reason | None:
+    if one is None or one.answer is not Answer.UNDECIDED:
+        return None
+    return next(iter(one.reasons), None)
 
 
 def _decisive(one: PlanVerdict | None) -> Comparison | None:
