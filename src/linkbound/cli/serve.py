@@ -58,7 +58,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.Path(path_type=Path),
     help="Also write the batches as a runs file, with the models' configurations beside it.",
 )
-@request_options(100)
+@request_options(100, p99_requests=1000)
 @click.option(
     "--repeats",
     default=2,

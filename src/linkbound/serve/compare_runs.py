@@ -11,7 +11,7 @@ import msgspec
 from linkbound.evidence.stats import median
 from linkbound.evidence.types import Derived, Finding, Level, Measured, Record, Severity
 from linkbound.serve.contenders import cell_key
-from linkbound.serve.latency import LoadSummary
+from linkbound.serve.latency import LEAST_SAMPLES, LoadSummary, Spread
 from linkbound.serve.traffic_rows import TrafficRow
 from linkbound.values import Value
 
@@ -58,15 +58,20 @@ class Difference(Value, frozen=True, kw_only=True):
     """Two repeats or more on both sides, and no overlap."""
 
 
+def _p99(one: Spread) -> float | None:
+    """Records of earlier versions have it of a hundred requests; it is not shown of so few."""
+    return one.at(0.99) if one.n >= LEAST_SAMPLES[0.99] else None
+
+
 _FIGURES: Mapping[str, Callable[[LoadSummary], float | None]] = {
     "output_tokens_per_s": lambda one: one.output_tokens_per_s,
     "requests_per_s": lambda one: one.requests_per_s,
     "ttft_p50_s": lambda one: one.ttft_from_schedule_s.at(0.5),
-    "ttft_p99_s": lambda one: one.ttft_from_schedule_s.at(0.99),
+    "ttft_p99_s": lambda one: _p99(one.ttft_from_schedule_s),
     "tpot_p50_s": lambda one: one.tpot_s.at(0.5),
-    "tpot_p99_s": lambda one: one.tpot_s.at(0.99),
+    "tpot_p99_s": lambda one: _p99(one.tpot_s),
     "e2e_p50_s": lambda one: one.e2e_s.at(0.5),
-    "e2e_p99_s": lambda one: one.e2e_s.at(0.99),
+    "e2e_p99_s": lambda one: _p99(one.e2e_s),
     "goodput": lambda one: one.goodput,
 }
 
