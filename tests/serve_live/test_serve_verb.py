@@ -116,7 +116,9 @@ def test_slo_words():
         (("m", "--concurrency", "8", "--requests", "7"), "8 requests at once of 7 in all"),
         (("m", "--rate", "1", "--vocabulary", "9,3"), "--vocabulary '9,3'"),
         (("m", "--rate", "1", "--slo", "p99=3"), "'p99=3'"),
+        (("m", "--rate", "1", "--slo", "ttft=0s"), "ttft of 0"),
         (("m", "--rate", "1", "--gpus", "0,0"), "--gpus '0,0'"),
+        (("m", "--rate", "1", "--gpus", "0,00"), "--gpus '0,00'"),
         (("m", "--rate", "1", "--gpus", "GPU0"), "--gpus 'GPU0'"),
         (("m", "--rate", "1", "--arm", "staged"), "--arm staged has no effect"),
         (("m", "--rate", "1", "--url", "http://h"), "needs a MODEL, and an address"),
@@ -128,6 +130,46 @@ def test_slo_words():
     ],
 )
 def test_wrong_words_are_one_clear_error(arguments, words):
+    refused(arguments, words)
+
+
+RUNNING = ("m", "--rate", "1", "--engine", "external", "--url", "http://h", "--dry-run")
+BATCHES = ("m", "--batch", "1", "--engine", "vllm-offline", "--dry-run")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *((*RUNNING, *more) for more in (
+            ("--gpus", "0"), ("--sequences", "4"), ("--dummy-weights",), ("--program", "x"),
+            ("--extra", "x"), ("--ready-limit", "3"), ("--allow-multicast",), ("--calls", "4"),
+            ("--json",),
+        )),
+        *((*BATCHES, *more) for more in (
+            ("--rate", "1"), ("--requests", "3"), ("--warm-up", "3"), ("--label", "x"),
+            ("--concurrency", "1"), ("--slo", "ttft=1s"),
+        )),
+        ("m", "--concurrency", "1", "--dry-run", "--burstiness", "2"),
+        ("--list", "--json"),
+        ("--import", "x", "--json"),
+        ("--import", "x", "--dry-run"),
+        ("--engine", "vllm-offline", "--all-reduce", "--gpus", "0,1", "--dry-run"),
+        ("--engine", "vllm-offline", "--all-reduce", "--gpus", "0,1", "--batch", "8"),
+    ],
+)  # fmt: skip
+def test_an_option_that_nothing_reads_is_refused_by_its_name(arguments):
+    named = [word for word in arguments if word.startswith("--")][-1]
+    refused(arguments, f"{named} has no effect: ")
+
+
+@pytest.mark.parametrize(
+    "address", ["h:8000", "foo", "ftp://h", "http://", "http://h:x", "http://h/v1/", "http://h?a=1"]
+)
+def test_an_address_that_is_no_base_is_refused(address):
+    refused(("m", "--rate", "1", "--engine", "external", "--url", address), f"--url '{address}'")
+
+
+def refused(arguments, words):
     error = run_verb(*arguments).exception
     assert isinstance(error, UsageError | InputError)
     assert words in str(error)
