@@ -151,6 +151,11 @@ def test_contenders_are_told_apart_only_without_overlap():
     assert found.ratio == pytest.approx(0.15 / 0.105)
     assert (found.low, found.high) == pytest.approx((0.14 / 0.11, 0.16 / 0.10))
     assert found.told_apart
+    # Apart, but by less than a percent: the rate of an open loop that keeps up.
+    close = rows_of(
+        [measured(one, at, s) for one, s in (("a", 0.1), ("b", 0.1005)) for at in (0, 1)]
+    )
+    assert not any(one.told_apart for one in differences_of(close))
     near = rows_of([measured("a", 0, 0.1), measured("b", 0, 0.2)])
     assert not any(one.told_apart for one in differences_of(near))
 

@@ -236,6 +236,36 @@ def test_list_is_printed():
     assert "side by side: no" in blocks["sglang"]
 
 
+def test_the_client_is_measured_beyond_what_cells_ask_for(tmp_path, monkeypatch):
+    """A limit of just the 800 chunks/s that were asked refused 806: an event more a stream."""
+    asked = []
+
+    def limit(*, enough_chunks_per_s):
+        asked.append(enough_chunks_per_s)
+        return client_limit()
+
+    monkeypatch.setattr("linkbound.serve.client_limit.measure_client_limit", limit)
+    for number, load in enumerate((("--rate", "6.25,1"), ("--rate", "1", "--concurrency", "1"))):
+        run_verb(
+            *("m", "--engine", "external", "--url", f"http://127.0.0.1:{free_port()}", *load),
+            *("--requests", "1", "--repeats", "1", "-C", tmp_path / f"{number}.linkbound"),
+        )
+    assert asked == [1600.0, None]
+
+
+def test_an_interrupt_before_any_cell_compares_nothing(tmp_path, monkeypatch):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("linkbound.serve.client_limit.measure_client_limit", interrupted)
+    path = tmp_path / "s.linkbound"
+    result = run_verb("m", "--engine", "external", "--url", "http://h", "--rate", "9", "-C", path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    with Study.open(path) as study:
+        assert study.find("serve.comparison") == []
+
+
 def test_run_without_any_figure_is_exit_one(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "linkbound.serve.client_limit.measure_client_limit", lambda **_: client_limit()
@@ -259,6 +289,7 @@ def test_import_prints_and_keeps(tmp_path):
     result = run_verb("--import", file, "-C", tmp_path / "i.linkbound")
     lines = result.stdout.splitlines()
     assert lines[2].split("  ")[0] == "vllm bench serve"
+    assert "None" not in result.stdout
     assert lines[-1] == "vllm bench serve: 1 of 3 requests failed"
     with Study.open(tmp_path / "i.linkbound") as study:
         (record,) = study.find("serve.import")

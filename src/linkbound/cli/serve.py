@@ -256,11 +256,11 @@ def _machine(study: "Study", run: "ServeRun") -> str | None:
 
 
 def _client_limit(run: "ServeRun") -> "ClientLimit":
-    from linkbound.serve.client_limit import measure_client_limit
+    from linkbound.serve.client_limit import AMPLE, measure_client_limit
 
     # A closed loop's pace is the engine's: nothing says beforehand how much is enough.
     asked = [
-        None if cell.rate_per_s is None else cell.rate_per_s * cell.output_tokens
+        None if cell.rate_per_s is None else AMPLE * cell.rate_per_s * cell.output_tokens
         for cell in run.cells
     ]
     known = [pace for pace in asked if pace is not None]

@@ -43,6 +43,9 @@ GAP_P99_LIMIT = 2.0
 """Times the gap asked for: beyond it tokens come in heaps."""
 LAG_SHARES = {100: 0.99, 10: 0.9, 0: 0.5}
 """By how many requests: at which share the schedule is to be kept; one request lies beyond it."""
+AMPLE = 2.0
+"""Times the tokens a second that a cell asks for: a client that follows so many is not measured
+further. A short draw comes faster than its rate, and a stream has an event more than tokens."""
 _START_LIMIT_S = 20.0
 
 

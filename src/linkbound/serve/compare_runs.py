@@ -1,6 +1,6 @@
 """Contenders side by side: medians over repeats, their spread, the drift from first to last (P2).
 
-Two contenders are told apart only where their repeats do not overlap.
+Two contenders are told apart only where their repeats do not overlap, by a margin.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +55,11 @@ class Difference(Value, frozen=True, kw_only=True):
     high: float
     """Ratios of the extremes of both sides' repeats."""
     told_apart: bool
-    """Two repeats or more on both sides, and no overlap."""
+    """Two repeats or more on both sides, and at least `LEAST_APART` between them."""
+
+
+LEAST_APART = 0.01
+"""An open loop that keeps up has the rate that was asked, to a thousandth: no difference."""
 
 
 def _p99(one: Spread) -> float | None:
@@ -142,15 +146,16 @@ def differences_of(rows: Sequence[Row]) -> tuple[Difference, ...]:
 
 def _difference(row: Row, baseline: Row, figure: str) -> Difference:
     mine, theirs = row.figures[figure], baseline.figures[figure]
-    apart = mine.low > theirs.high or mine.high < theirs.low
+    low, high = mine.low / theirs.high, mine.high / theirs.low
+    apart = low > 1 + LEAST_APART or high < 1 - LEAST_APART
     return Difference(
         contender=row.contender,
         baseline=baseline.contender,
         cell=row.cell,
         figure=figure,
         ratio=mine.median / theirs.median,
-        low=mine.low / theirs.high,
-        high=mine.high / theirs.low,
+        low=low,
+        high=high,
         told_apart=apart and min(mine.n, theirs.n) > 1,
     )
 
