@@ -160,7 +160,6 @@ class _Stream:
         self.dropped_bytes = 0
 
     def add(self, chunk: bytes) -> None:
-        self._pass_on(chunk)
         room = self._head_limit - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
@@ -168,6 +167,8 @@ class _Stream:
         if surplus > 0:
             self.dropped_bytes += surplus
             del self._tail[:surplus]
+        # Last: a user who interrupts at what is seen finds it kept.
+        self._pass_on(chunk)
 
     def _pass_on(self, chunk: bytes) -> None:
         if self._pass_to is None:
