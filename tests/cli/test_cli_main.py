@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import pytest
 
 import linkbound
 from conftest import Studied
-from linkbound.cli.main import VERBS, run
+from linkbound.cli.main import ENDINGS, VERBS, run
 from linkbound.cli.main import linkbound as group
 from linkbound.study import stages
 
@@ -302,6 +303,33 @@ def test_an_interrupt_while_modules_are_read_is_no_traceback() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr == "linkbound: Stopped. Nothing was recorded.\n"
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_what_asks_to_end_is_heard_as_an_interrupt_once(number: signal.Signals) -> None:
+    """`timeout` sends it twice. A child in a session of its own is ended too."""
+    child = "import os, time; print(os.getpid(), flush=True); time.sleep(300)"
+    words = ["-m", "linkbound.cli", "trace", "--", sys.executable, "-c", child]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as ours:
+        assert ours.stdout is not None
+        pid = int(ours.stdout.readline())
+        ours.send_signal(number)
+        ours.send_signal(number)
+        assert ours.stdout.readline() == "path: unknown\n"
+        assert ours.wait(30) == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    code = (
+        "import signal, sys\n"
+        "from linkbound.cli import main\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "main.run = lambda: signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and 7\n"
+        "main.main()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
 
 
 def test_several_studies_are_named_as_the_verb_takes_them(

@@ -145,6 +145,23 @@ def test_an_interrupt_may_be_a_result(env: dict[str, str]) -> None:
     assert not result.ok
 
 
+def test_another_interrupt_ends_it_at_once_and_keeps_the_result(env: dict[str, str]) -> None:
+    script = (
+        "import os, signal, time\n"
+        "def again(*_):\n"
+        "    print('asked to end', flush=True)\n"
+        "    os.kill(os.getppid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGTERM, again)\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "while True: time.sleep(300)"
+    )
+    result = run([sys.executable, "-c", script], env=env, limit_s=60, interrupt_ends=True)
+    assert (result.interrupted, result.ended_by) == (True, "SIGKILL")
+    assert result.stdout == b"asked to end\n"
+    with pytest.raises(KeyboardInterrupt):
+        run([sys.executable, "-c", script], env=env, limit_s=60)
+
+
 def test_environment_is_complete_and_changed_only_as_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -81,6 +81,10 @@ def test_without_enough_gpus_nothing_is_run(model: str, monkeypatch: pytest.Monk
         (["--limit", "foo"], "--limit 'foo'"),
         (["--limit", "-1s"], "--limit '-1s'"),
         (["--limit", "0s"], "--limit '0s'"),
+        (["--shards", "64", "--arm", "p2p"], "--arm has no effect: a shard alone"),
+        (["--shards", "64", "--micro-batches", "2"], "--micro-batches has no effect"),
+        (["--split", "tp2", "--micro-batches", "2"], "--micro-batches has no effect"),
+        (["--split", "x2", "--arm", "p2p"], "--arm has no effect: no split"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(
@@ -89,6 +93,13 @@ def test_settings_that_mean_nothing_are_refused(
     ran = CliRunner().invoke(profile.command, [model, *arguments, "--dry-run"])
     assert isinstance(ran.exception, UsageError)
     assert said in str(ran.exception)
+
+
+@pytest.mark.parametrize("option", [("--split", "tp2"), ("-C", "s.linkbound"), ("--dry-run",)])
+def test_what_reading_a_trace_leaves_unread_is_refused(option: tuple[str, ...]) -> None:
+    ran = CliRunner().invoke(profile.command, ["--trace", "rank0.json", *option])
+    assert isinstance(ran.exception, UsageError)
+    assert "has no effect: --trace runs nothing and keeps nothing." in str(ran.exception)
 
 
 def test_an_interrupt_shows_what_was_measured(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from linkbound.profile.cells import notes
 from linkbound.profile.effects import Against, Answer, compared, effects, sentence
 from linkbound.profile.launch import JobResult
 from linkbound.profile.summary import rows
-from linkbound.profile.types import Delay
+from linkbound.profile.types import Delay, Device
 from linkbound.splits.types import Split
 
 
@@ -42,6 +42,21 @@ def test_a_split_against_one_gpu_and_on_against_off() -> None:
         ("tp2", "p2p", "staged"): Answer.FASTER,
         ("pp2", "p2p", "staged"): Answer.SAME,
     }
+
+
+def test_processors_have_no_direct_path_and_are_not_compared() -> None:
+    """Seen: tp2 p2p x1.33 of staged over gloo, where both are the same code."""
+    children = [
+        _child("one", None, 0.05),
+        _child("tp2", Arm.P2P, 0.0129),
+        _child("tp2", Arm.STAGED, 0.0171),
+    ]
+    replace = msgspec.structs.replace
+    ran = [replace(one, job=replace(one.job, device=Device.CPU)) for one in children]
+    found = rows(ran)
+    assert effects(found) == ()
+    assert sum("says nothing about GPUs" in note for note in notes(found, (), ())) == 1
+    assert not any("says nothing about GPUs" in note for note in notes(rows(children), (), ()))
 
 
 def test_one_child_alone_is_good_for_five_percent() -> None:

@@ -1,6 +1,7 @@
 """Servers that die, hang, lie or cut: each is a record, and what comes after still runs."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from linkbound.serve.compare_runs import rows_of
 from linkbound.serve.contenders import Contender
 from linkbound.serve.held import held_records
 from linkbound.serve.load_types import Arrival
-from linkbound.serve.process import free_port
+from linkbound.serve.process import Launch, ServerProcess, free_port
 from linkbound.serve.serving import run_serving
 from linkbound.splits.types import Split
 
@@ -238,6 +239,21 @@ def test_nothing_outlives_a_run(tmp_path, program):
         run_serving(study, asked(program, "hang", cells=(cell(limit_s=0.5),)), client_limit(), note)
     assert pids
     assert not set(_children()) & pids
+
+
+def test_an_interrupt_while_a_server_is_ended_leaves_none(tmp_path, monkeypatch):
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+    launch = Launch(argv=(sys.executable, "-c", deaf))
+    server = ServerProcess(launch, port=free_port(), health="/", log=tmp_path / "log")
+
+    def interrupted(_limit_s):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server, "_await_end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        server.stop()
+    assert server.pid not in _children()
 
 
 def _children():

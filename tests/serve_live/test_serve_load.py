@@ -308,15 +308,14 @@ def test_failed_requests_are_misses_and_are_counted():
         summarise([warm])
 
 
-def test_percentiles_need_a_sample_beyond_them():
+def test_percentiles_need_samples_beyond_them():
     assert [one.share for one in spread([1.0] * 9).percentiles] == [0.5]
     assert [one.share for one in spread([1.0] * 10).percentiles] == [0.5, 0.9]
     assert spread([]).percentiles == ()
-    hundred = spread([float(n) for n in range(100)])
-    assert hundred.at(0.99) == pytest.approx(98.01)
-    # 95 % for p99 needs samples that 100 do not have.
-    assert hundred.percentiles[-1].low is None
+    # Ten lie beyond p99: of fewer requests a single moment decides it.
+    assert spread([float(n) for n in range(999)]).at(0.99) is None
     thousand = spread([float(n) for n in range(1000)])
+    assert thousand.at(0.99) == pytest.approx(989.01)
     assert (thousand.percentiles[-1].low, thousand.percentiles[-1].high) == (982.0, 996.0)
 
 
@@ -364,10 +363,20 @@ def test_limit_is_the_last_step_that_was_followed():
 
 def test_late_client_is_refused():
     limit = limit_of([client_step(paced(8), 8)])
-    on_time = summarise([request(2.0, sent_s=1.0)] * 3)
-    late = summarise([request(2.0, sent_s=1.2)] * 3)
-    assert was_client_bound(on_time, limit) is None
-    assert was_client_bound(late, limit).code == "client-late"
+
+    def found(*sent_s):
+        requests = [request(2.0, sent_s=one) for one in sent_s]
+        reason = was_client_bound(summarise(requests), requests, limit)
+        return None if reason is None else reason.code
+
+    on_time, late = 1.0, 1.2
+    assert found(*[on_time] * 3) is None
+    assert found(*[late] * 3) == "client-late"
+    # Where one request in so many lies: p90 of 10 and p99 of 100, p50 of fewer.
+    assert found(*[on_time] * 4, late) is None
+    assert found(*[on_time] * 8, late, late) == "client-late"
+    assert found(*[on_time] * 97, *[late] * 3) == "client-late"
+    assert found(*[on_time] * 98, 1.01, 1.01) is None
 
 
 def test_the_real_client_on_the_mock_server_loses_nothing(monkeypatch):

@@ -12,7 +12,7 @@ from linkbound.errors import InputError
 from linkbound.evidence.types import Failed, Measured, Reason, Severity
 from linkbound.serve.compare_runs import differences_of, rows_of, slower_findings
 from linkbound.serve.import_runs import foreign_record, parse_foreign
-from linkbound.serve.latency import summarise
+from linkbound.serve.latency import spread, summarise
 from linkbound.serve.load_types import Chunk, Request
 from linkbound.serve.outputs import compare_outputs, parse_output
 from linkbound.serve.records import load_record
@@ -122,6 +122,19 @@ def subject(contender, repeat, cell="4/s poisson"):
     return {**names, "repeat": repeat}
 
 
+@pytest.mark.parametrize(("requests", "shown"), [(999, False), (1000, True)])
+def test_a_p99_of_few_requests_in_an_older_record_is_not_shown(requests, shown):
+    (record,) = [measured("tp2 p2p", 0, 0.1)]
+    times = spread([1.0] * requests, {0.5: 2, 0.99: 100})
+    assert times.at(0.99) == 1.0
+    names = ("ttft_from_schedule_s", "tpot_s", "e2e_s")
+    values = {**record.outcome.values, **dict.fromkeys(names, to_builtins(times))}
+    (row,) = rows_of([load_record(record.subject, Measured(values=values))])
+    for name in ("ttft", "tpot", "e2e"):
+        assert (f"{name}_p99_s" in row.figures) == shown
+        assert row.figures[f"{name}_p50_s"].median == 1.0
+
+
 def test_contenders_are_told_apart_only_without_overlap():
     records = [
         measured("tp2 p2p", 0, 0.10),
@@ -138,6 +151,11 @@ def test_contenders_are_told_apart_only_without_overlap():
     assert found.ratio == pytest.approx(0.15 / 0.105)
     assert (found.low, found.high) == pytest.approx((0.14 / 0.11, 0.16 / 0.10))
     assert found.told_apart
+    # Apart, but by less than a percent: the rate of an open loop that keeps up.
+    close = rows_of(
+        [measured(one, at, s) for one, s in (("a", 0.1), ("b", 0.1005)) for at in (0, 1)]
+    )
+    assert not any(one.told_apart for one in differences_of(close))
     near = rows_of([measured("a", 0, 0.1), measured("b", 0, 0.2)])
     assert not any(one.told_apart for one in differences_of(near))
 

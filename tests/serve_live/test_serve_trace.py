@@ -1,7 +1,9 @@
 """Three witnesses to one path: every recorded log, a partial switch, counters, hostile input."""
 
 import contextlib
+import gzip
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -514,7 +516,14 @@ def test_an_interrupt_ends_a_server_and_the_answer_comes():
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--log", "a", "--", "true"), ("--log", "missing.log"), ("--", "no-such-cmd")]
+    "arguments",
+    [
+        (),
+        ("--log", "a", "--", "true"),
+        ("--log", "missing.log"),
+        ("--log", "a", "--limit", "3"),
+        ("--", "no-such-cmd"),
+    ],
 )
 def test_wrong_use_is_one_error(arguments):
     error = run_verb(*arguments).exception
@@ -522,6 +531,22 @@ def test_wrong_use_is_one_error(arguments):
     assert error.exit_code == 2
     assert error.why
     assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("pack", "words"),
+    [
+        (gzip.compress, "packed with gzip"),
+        (lzma.compress, "packed with xz"),
+        (lambda data: data.decode().encode("utf-16"), "text in UTF-16"),
+    ],
+)
+def test_a_log_that_is_no_plain_text_is_named(pack, words, tmp_path):
+    file = tmp_path / "nccl.log"
+    file.write_bytes(pack((RECORDED / "h200-pair" / "nccl-p2p-off.log").read_bytes()))
+    error = run_verb("--log", str(file)).exception
+    assert isinstance(error, InputError)
+    assert words in str(error)
 
 
 def test_the_job_of_the_partial_switch_is_called_by_its_name(tmp_path):

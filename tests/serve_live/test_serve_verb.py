@@ -116,7 +116,9 @@ def test_slo_words():
         (("m", "--concurrency", "8", "--requests", "7"), "8 requests at once of 7 in all"),
         (("m", "--rate", "1", "--vocabulary", "9,3"), "--vocabulary '9,3'"),
         (("m", "--rate", "1", "--slo", "p99=3"), "'p99=3'"),
+        (("m", "--rate", "1", "--slo", "ttft=0s"), "ttft of 0"),
         (("m", "--rate", "1", "--gpus", "0,0"), "--gpus '0,0'"),
+        (("m", "--rate", "1", "--gpus", "0,00"), "--gpus '0,00'"),
         (("m", "--rate", "1", "--gpus", "GPU0"), "--gpus 'GPU0'"),
         (("m", "--rate", "1", "--arm", "staged"), "--arm staged has no effect"),
         (("m", "--rate", "1", "--url", "http://h"), "needs a MODEL, and an address"),
@@ -128,6 +130,46 @@ def test_slo_words():
     ],
 )
 def test_wrong_words_are_one_clear_error(arguments, words):
+    refused(arguments, words)
+
+
+RUNNING = ("m", "--rate", "1", "--engine", "external", "--url", "http://h", "--dry-run")
+BATCHES = ("m", "--batch", "1", "--engine", "vllm-offline", "--dry-run")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *((*RUNNING, *more) for more in (
+            ("--gpus", "0"), ("--sequences", "4"), ("--dummy-weights",), ("--program", "x"),
+            ("--extra", "x"), ("--ready-limit", "3"), ("--allow-multicast",), ("--calls", "4"),
+            ("--json",),
+        )),
+        *((*BATCHES, *more) for more in (
+            ("--rate", "1"), ("--requests", "3"), ("--warm-up", "3"), ("--label", "x"),
+            ("--concurrency", "1"), ("--slo", "ttft=1s"),
+        )),
+        ("m", "--concurrency", "1", "--dry-run", "--burstiness", "2"),
+        ("--list", "--json"),
+        ("--import", "x", "--json"),
+        ("--import", "x", "--dry-run"),
+        ("--engine", "vllm-offline", "--all-reduce", "--gpus", "0,1", "--dry-run"),
+        ("--engine", "vllm-offline", "--all-reduce", "--gpus", "0,1", "--batch", "8"),
+    ],
+)  # fmt: skip
+def test_an_option_that_nothing_reads_is_refused_by_its_name(arguments):
+    named = [word for word in arguments if word.startswith("--")][-1]
+    refused(arguments, f"{named} has no effect: ")
+
+
+@pytest.mark.parametrize(
+    "address", ["h:8000", "foo", "ftp://h", "http://", "http://h:x", "http://h/v1/", "http://h?a=1"]
+)
+def test_an_address_that_is_no_base_is_refused(address):
+    refused(("m", "--rate", "1", "--engine", "external", "--url", address), f"--url '{address}'")
+
+
+def refused(arguments, words):
     error = run_verb(*arguments).exception
     assert isinstance(error, UsageError | InputError)
     assert words in str(error)
@@ -194,6 +236,36 @@ def test_list_is_printed():
     assert "side by side: no" in blocks["sglang"]
 
 
+def test_the_client_is_measured_beyond_what_cells_ask_for(tmp_path, monkeypatch):
+    """A limit of just the 800 chunks/s that were asked refused 806: an event more a stream."""
+    asked = []
+
+    def limit(*, enough_chunks_per_s):
+        asked.append(enough_chunks_per_s)
+        return client_limit()
+
+    monkeypatch.setattr("linkbound.serve.client_limit.measure_client_limit", limit)
+    for number, load in enumerate((("--rate", "6.25,1"), ("--rate", "1", "--concurrency", "1"))):
+        run_verb(
+            *("m", "--engine", "external", "--url", f"http://127.0.0.1:{free_port()}", *load),
+            *("--requests", "1", "--repeats", "1", "-C", tmp_path / f"{number}.linkbound"),
+        )
+    assert asked == [1600.0, None]
+
+
+def test_an_interrupt_before_any_cell_compares_nothing(tmp_path, monkeypatch):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("linkbound.serve.client_limit.measure_client_limit", interrupted)
+    path = tmp_path / "s.linkbound"
+    result = run_verb("m", "--engine", "external", "--url", "http://h", "--rate", "9", "-C", path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    with Study.open(path) as study:
+        assert study.find("serve.comparison") == []
+
+
 def test_run_without_any_figure_is_exit_one(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "linkbound.serve.client_limit.measure_client_limit", lambda **_: client_limit()
@@ -217,6 +289,7 @@ def test_import_prints_and_keeps(tmp_path):
     result = run_verb("--import", file, "-C", tmp_path / "i.linkbound")
     lines = result.stdout.splitlines()
     assert lines[2].split("  ")[0] == "vllm bench serve"
+    assert "None" not in result.stdout
     assert lines[-1] == "vllm bench serve: 1 of 3 requests failed"
     with Study.open(tmp_path / "i.linkbound") as study:
         (record,) = study.find("serve.import")

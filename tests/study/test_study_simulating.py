@@ -169,7 +169,7 @@ def measured_study(path: Path, factor: float) -> None:
     )
     cell = Cell(
         arrival=Arrival.POISSON,
-        requests=200,
+        requests=1000,
         prompt_tokens=1024,
         output_tokens=32,
         seed=1000,
@@ -178,13 +178,13 @@ def measured_study(path: Path, factor: float) -> None:
     trace_cell = msgspec.structs.replace(
         cell, arrival=Arrival.CLOSED, rate_per_s=None, concurrency=3
     )
-    times = spread([0.03 * factor + 1e-4 * at for at in range(200)])
+    times = spread([0.03 * factor + 2e-5 * at for at in range(1000)])
     summary = LoadSummary(
-        requests=200,
+        requests=1000,
         failed=0,
         failures={},
-        duration_s=40.0,
-        output_tokens=6400,
+        duration_s=200.0,
+        output_tokens=32000,
         requests_per_s=5.0,
         output_tokens_per_s=160.0,
         chunks_per_s=160.0,

@@ -2,7 +2,9 @@
 
 import importlib
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Any
 
 import click
@@ -10,6 +12,9 @@ import click
 from linkbound import __version__
 from linkbound.cli.options import HELP
 from linkbound.errors import Interrupted, LinkboundError
+
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+"""What `kill`, `timeout`, a batch system and a closed terminal send."""
 
 # One line a verb: module and help text, so that `--help` imports no verb.
 VERBS = {
@@ -102,8 +107,23 @@ def _report(error: LinkboundError) -> int:
     return error.exit_code
 
 
+def _end(_number: int, _frame: FrameType | None) -> None:
+    """As Ctrl-C: children run in sessions of their own, and only we end them.
+
+    Heard once: `timeout` sends it twice, and the second must not disturb that.
+    """
+    for number in ENDINGS:
+        if signal.getsignal(number) is _end:
+            signal.signal(number, lambda *_: None)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """The console script. A reader that closed our output early is no error of ours."""
+    for number in ENDINGS:
+        # What is ignored (nohup) stays so.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
     try:
         code = run()
         sys.stdout.flush()

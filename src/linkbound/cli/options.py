@@ -140,8 +140,8 @@ arrival_options: Decorator = _together(
 )
 
 
-def request_options(requests: int) -> Decorator:
-    """--requests with this default, --prompt, --output."""
+def request_options(requests: int, p99_requests: int) -> Decorator:
+    """--requests with this default, --prompt, --output; from how many requests there is a p99."""
     return _together(
         (
             click.option(
@@ -149,7 +149,7 @@ def request_options(requests: int) -> Decorator:
                 default=requests,
                 show_default=True,
                 type=click.IntRange(1, 10**6),
-                help="Of cells that state none; p99 needs 100, its interval 368.",
+                help=f"Of cells that state none; p99 takes {p99_requests:,}.",
             ),
             click.option(
                 "--prompt",

@@ -10,8 +10,9 @@ import click
 
 from linkbound.cli import profile_tables as tables
 from linkbound.cli.fit import read_shape
+from linkbound.cli.given import refuse_all_but
 from linkbound.cli.options import HELP
-from linkbound.cli.profile_options import to_counts, to_delay, to_limit_s
+from linkbound.cli.profile_options import refuse_ignored, to_counts, to_delay, to_limit_s
 from linkbound.errors import Interrupted, LinkboundError, NothingToMeasure, UsageError
 from linkbound.evidence import Finding, Study
 from linkbound.links.types import Arm
@@ -120,11 +121,18 @@ def command(
             hint="Write: linkbound profile llama-3.1-8b --split tp2",
         )
     if model is None:
+        refuse_all_but(
+            ("traces", "as_json"),
+            "--trace runs nothing and keeps nothing",
+            why="It reads what was recorded.",
+            hint="Leave it out.",
+        )
         click.echo(tables.render_traces(traces, as_json))
         return 0
     shape = read_shape(model, overrides)
     splits = [parse_split(text) for text in split_texts or ("one", "tp2")]
     batches, where = to_counts("--batch", batch), Device(device)
+    refuse_ignored(splits, shards)
     limit_s, delay = to_limit_s(limit), to_delay(slow, splits, shards)
     if shards is None:
         jobs = plan_jobs(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from linkbound.cli.given import refuse_given
 from linkbound.errors import UsageError
 from linkbound.profile.plan import sends
 from linkbound.profile.types import Delay
@@ -37,6 +38,31 @@ def to_limit_s(text: str) -> float:
             hint="Write 90s or 10min.",
         )
     return found
+
+
+def refuse_ignored(splits: Sequence[Split], shards: str | None) -> None:
+    """Raises UsageError for options that none of these splits reads, run or as shards alone."""
+    if shards is not None:
+        refuse_given(
+            ("arms", "micro_batches"),
+            "a shard alone sends nothing",
+            why="--shards times the work of one rank without its peers.",
+            hint="Leave it out, or run the split without --shards.",
+        )
+    elif not any(sends(split) for split in splits):
+        refuse_given(
+            ("arms",),
+            "no split has two GPUs that talk",
+            why="An arm decides how GPUs of one model talk to each other.",
+            hint="Add --split tp2 or --split pp2.",
+        )
+    if all(split.pp == 1 for split in splits):
+        refuse_given(
+            ("micro_batches",),
+            "no split has a pipeline",
+            why="They follow each other through its stages.",
+            hint="Add --split pp2.",
+        )
 
 
 def to_delay(text: str | None, splits: Sequence[Split], shards: str | None) -> Delay | None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linkbound.cli.given import refuse_given
 from linkbound.cli.options import (
     HELP,
     POSITIVE,
@@ -15,7 +16,7 @@ from linkbound.cli.options import (
     slo_option,
     stem,
 )
-from linkbound.cli.serve_plan import plan_run, read_file
+from linkbound.cli.serve_plan import plan_run, read_file, refuse_beside
 from linkbound.cli.serve_reduce import serve_reduce
 from linkbound.cli.serve_tables import comparison_lines, foreign_lines, launch_lines, traffic_lines
 from linkbound.cli.studies import SHOWN_DIGITS, SUFFIX, echo_json, printable
@@ -58,7 +59,7 @@ VERSION = 1
     type=click.Path(path_type=Path),
     help="Also write the batches as a runs file, with the models' configurations beside it.",
 )
-@request_options(100)
+@request_options(100, p99_requests=1000)
 @click.option(
     "--repeats",
     default=2,
@@ -129,9 +130,11 @@ def command(
     from linkbound.serve.engines.listing import render_engines
 
     if list_engines:
+        refuse_beside("list_engines")
         click.echo(render_engines(ENGINES.values()))
         return
     if imports:
+        refuse_beside("imports")
         _import(imports, path)
         return
     if engine_name not in ENGINES:
@@ -142,10 +145,17 @@ def command(
         )
     engine = ENGINES[engine_name]
     if asked.pop("all_reduce"):
+        refuse_beside("all_reduce")
         serve_reduce(engine, model, asked, path or Path(f"all-reduce{SUFFIX}"), as_json)
         return
     run = plan_run(model, engine, asked)
     if dry_run:
+        refuse_given(
+            ("as_json",),
+            "--dry-run prints commands",
+            why="They are there to be read, and run by hand.",
+            hint="Leave one of the two out.",
+        )
         click.echo("\n".join(launch_lines(run)))
         return
     path = path or Path(f"{stem(run.model)}.linkbound")
@@ -195,6 +205,8 @@ def _serve(run: "ServeRun", path: Path, as_json: bool) -> None:
             # What was measured is compared all the same.
             interrupted = True
         rows = rows_of(held_records(study, run))
+        if interrupted and not rows:
+            raise KeyboardInterrupt
         differences = differences_of(rows)
         findings = slower_findings(rows)
         traffic = traffic_rows(held_records(study, run, "serve.traffic"))
@@ -244,11 +256,11 @@ def _machine(study: "Study", run: "ServeRun") -> str | None:
 
 
 def _client_limit(run: "ServeRun") -> "ClientLimit":
-    from linkbound.serve.client_limit import measure_client_limit
+    from linkbound.serve.client_limit import AMPLE, measure_client_limit
 
     # A closed loop's pace is the engine's: nothing says beforehand how much is enough.
     asked = [
-        None if cell.rate_per_s is None else cell.rate_per_s * cell.output_tokens
+        None if cell.rate_per_s is None else AMPLE * cell.rate_per_s * cell.output_tokens
         for cell in run.cells
     ]
     known = [pace for pace in asked if pace is not None]

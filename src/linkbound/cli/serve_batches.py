@@ -44,6 +44,8 @@ def serve_batches(study: "Study", run: "ServeRun", runs_file: Path | None, as_js
         interrupted = True
     records = held_batches(study, run)
     rows = batch_rows(records)
+    if interrupted and not rows:
+        raise KeyboardInterrupt
     beyond = beyond_twins(rows)
     traffic = traffic_rows(held_batches(study, run, "serve.traffic"))
     handed = hand_over_rows(held_batches(study, run, HAND_OVER_KIND), rows)

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from linkbound.cli.given import refuse_all_but, refuse_given
 from linkbound.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -13,13 +15,60 @@ if TYPE_CHECKING:
 
 # A prompt's template and the engine's own tokens come on top of what is asked.
 CONTEXT_MARGIN = 64
-_OPTIONS = {
-    "batches": "--batch",
-    "twins": "--twin",
-    "runs_file": "--runs",
-    "rates": "--rate",
-    "trace_file": "--trace",
+_OF_REQUESTS = (
+    *("rates", "burstiness", "concurrency", "trace_file", "requests", "warm_up", "slo"),
+)
+_OF_BATCHES = ("batches", "calls", "twins", "runs_file")
+_OF_A_START = (
+    *("gpus", "sequences", "dummy_weights", "program", "extra", "ready_limit_s"),
+    *("allow_multicast",),
+)
+_READ_BY_IMPORT = ("imports", "path")
+_READ_BY_ALL_REDUCE = ("all_reduce", "engine_name", "gpus", "program", "limit_s", "path", "as_json")
+_ONLY = {
+    "list_engines": (("list_engines",), "--list shows what each engine can"),
+    "imports": (_READ_BY_IMPORT, "--import reads what another tool measured"),
+    "all_reduce": (_READ_BY_ALL_REDUCE, "--all-reduce runs no model"),
 }
+"""Options that decide by themselves what is done, and what each reads."""
+
+
+def refuse_ignored(engine: "Engine", asked: dict[str, Any]) -> None:
+    """Raises UsageError for an option that nothing reads with this engine, or with the others."""
+    batches = engine.takes_batches
+    refuse_given(
+        _OF_REQUESTS if batches else _OF_BATCHES,
+        f"{engine.name} takes {'whole batches' if batches else 'requests'}",
+        why="Requests have arrivals; a batch is given at once.",
+        hint="Write --engine vllm for requests, --engine vllm-offline for batches.",
+    )
+    if engine.starts:
+        refuse_given(
+            ("label",),
+            f"{engine.name} is started here",
+            why="What is started has the name of its split and arm.",
+            hint="Leave it out.",
+        )
+    else:
+        refuse_given(
+            _OF_A_START,
+            "the server is already running",
+            why="It decides how a server is started.",
+            hint="Say what was started with --label.",
+        )
+    if asked["rates"] is None:
+        refuse_given(
+            ("burstiness",),
+            "no --rate is there",
+            why="It is the shape of the gaps between arrivals.",
+            hint="Write --rate 4 --burstiness 0.5.",
+        )
+
+
+def refuse_beside(name: str) -> None:
+    """Raises UsageError for what `--list`, `--import` or `--all-reduce` does not read."""
+    read, because = _ONLY[name]
+    refuse_all_but(read, because, why="It would be read by nothing.", hint="Leave it out.")
 
 
 def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
@@ -36,6 +85,7 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
             hint="Write: linkbound serve MODEL --engine vllm --split tp2 --gpus 0,1 --rate 1,4, "
             "or: linkbound serve MODEL --engine external --url http://127.0.0.1:8000 --rate 1,4",
         )
+    refuse_ignored(engine, asked)
     run = _batches(model, engine, asked) if engine.takes_batches else _cells(model, engine, asked)
     rule = engine.rules.max_sequences if engine.rules else 256
     contenders = plan_contenders(
@@ -56,7 +106,7 @@ def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "Ser
         contenders=contenders,
         repeats=asked["repeats"],
         devices=devices_of(asked["gpus"]),
-        urls=tuple(url.rstrip("/") for url in asked["urls"]),
+        urls=tuple(map(_base_url, asked["urls"])),
         sequences=asked["sequences"] or rule,
         dummy_weights=asked["dummy_weights"],
         program=asked["program"],
@@ -73,7 +123,6 @@ def _cells(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.plan import parse_slo, plan_cells
 
-    _refuse(asked, ("batches", "twins", "runs_file"), engine)
     words = _load_words(asked)
     lengths = [(entry.prompt_tokens, entry.output_tokens) for entry in words.trace]
     lengths.append((words.prompt_tokens, words.output_tokens))
@@ -95,7 +144,6 @@ def _batches(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
     from linkbound.serve.contenders import ServeRun
     from linkbound.serve.plan import plan_batches
 
-    _refuse(asked, ("rates", "concurrency", "trace_file", "burstiness", "slo"), engine)
     batches = plan_batches(
         asked["batches"],
         asked["prompt"],
@@ -118,18 +166,6 @@ def _batches(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
     )
 
 
-def _refuse(asked: dict[str, Any], names: tuple[str, ...], engine: "Engine") -> None:
-    for name in names:
-        if asked[name]:
-            option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-            what = "whole batches" if engine.takes_batches else "requests"
-            raise UsageError(
-                f"{option} has no effect: {engine.name} takes {what}.",
-                why="Requests have arrivals; a batch is given at once.",
-                hint="Write --engine vllm for requests, --engine vllm-offline for batches.",
-            )
-
-
 def read_trace(file: Path | None) -> "tuple[TraceEntry, ...]":
     from linkbound.serve.arrivals import parse_trace
 
@@ -148,10 +184,29 @@ def read_file(file: Path) -> bytes:
         ) from error
 
 
+def _base_url(text: str) -> str:
+    """The address of a server, without what the client adds to it. Raises UsageError."""
+    try:
+        found = urlsplit(text)
+        is_base = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:
+        is_base = False
+    path = found.path.rstrip("/") if is_base else ""
+    if not is_base or path.endswith("/v1") or found.query or found.fragment:
+        raise UsageError(
+            f"--url '{text}' is no base address of a server.",
+            why="Requests go to /v1/completions, or /v1/chat/completions, below it.",
+            hint="Write --url http://127.0.0.1:8000.",
+        )
+    return text.rstrip("/")
+
+
 def devices_of(text: str | None) -> tuple[int, ...]:
     """Ordinals as written. Raises UsageError."""
     parts = [] if text is None else text.split(",")
-    if not all(part.strip().isdecimal() for part in parts) or len(set(parts)) < len(parts):
+    # 0 and 00 are one GPU.
+    ordinals = {int(part) for part in parts if part.strip().isdecimal()}
+    if len(ordinals) < len(parts):
         raise UsageError(
             f"--gpus '{text}' is no list of ordinals.",
             why="Some engines read them as numbers, and each holds one rank.",

@@ -49,7 +49,7 @@ _PRICED = ("machine", "override", "sequences")
 @contender_options("one, tp2, pp2, x2", "every one, over direct links")
 @click.option("--prefill-split", help="Take prompts on GPUs of their own, split so; hand over.")
 @arrival_options
-@request_options(1000)
+@request_options(1000, p99_requests=100)
 @slo_option
 @seed_option
 @click.option("--sequences", type=click.IntRange(1, 10**5), help="At once in an engine [its rule].")

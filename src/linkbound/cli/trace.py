@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linkbound.cli.given import refuse_given
 from linkbound.cli.options import HELP, POSITIVE
 from linkbound.cli.studies import SHOWN_DIGITS, echo_json, printable
 from linkbound.errors import InputError, Interrupted, TimeLimit, UsageError
@@ -68,6 +69,13 @@ def command(
             why="One reads what a run left, the other runs it.",
             hint="Write: linkbound trace --log nccl.log --log engine.log, or: "
             "linkbound trace -- python serve.py",
+        )
+    if files:
+        refuse_given(
+            ("limit_s",),
+            "nothing is run",
+            why="It ends a command that runs too long.",
+            hint="Leave it out.",
         )
     if argv:
         return _trace_command(argv, limit_s, path, as_json)

@@ -79,9 +79,10 @@ def run(
     `env` is the complete environment, but for the multicast guards set here, which are added.
     What the child left running in its group is killed too; a process that made a session of its
     own is out of reach. `pass_to` also gets stdout and stderr as they come. Where `interrupt_ends`,
-    Ctrl-C ends the child as the limit does and is a result; else KeyboardInterrupt goes on.
+    Ctrl-C ends the child as the limit does, another one at once, and is a result; else
+    KeyboardInterrupt goes on.
     """
-    started, interrupted = time.monotonic(), False
+    started, in_time, interrupted = time.monotonic(), True, False
     process = _start(argv, {**env, **_guards()}, cwd)
     output = _Output(process, output_limit_bytes, pass_to or (None, None))
     try:
@@ -90,10 +91,15 @@ def run(
         except KeyboardInterrupt:
             if not interrupt_ends:
                 raise
-            in_time = interrupted = True
+            interrupted = True
         if interrupted or not in_time:
             os.killpg(process.pid, signal.SIGTERM)
             output.read_until_end(time.monotonic() + GRACE_S)
+    except KeyboardInterrupt:
+        # While it is being ended: it is not waited for.
+        if not interrupt_ends:
+            raise
+        interrupted = True
     finally:
         # Also when the user interrupts. The child is not reaped yet, so the group is still its own.
         os.killpg(process.pid, signal.SIGKILL)
@@ -154,7 +160,6 @@ class _Stream:
         self.dropped_bytes = 0
 
     def add(self, chunk: bytes) -> None:
-        self._pass_on(chunk)
         room = self._head_limit - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
@@ -162,6 +167,8 @@ class _Stream:
         if surplus > 0:
             self.dropped_bytes += surplus
             del self._tail[:surplus]
+        # Last: a user who interrupts at what is seen finds it kept.
+        self._pass_on(chunk)
 
     def _pass_on(self, chunk: bytes) -> None:
         if self._pass_to is None:

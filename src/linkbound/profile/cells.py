@@ -8,7 +8,7 @@ from linkbound.profile.decompose import ClockOffset, Parts, RankStep
 from linkbound.profile.effects import Effect, sentence
 from linkbound.profile.shards import ShardCheck
 from linkbound.profile.summary import Row
-from linkbound.profile.types import Timeline
+from linkbound.profile.types import Device, Timeline
 from linkbound.units import format_rate, format_significant, format_time
 
 HEADER = (
@@ -108,6 +108,11 @@ def notes(
         "Times of one step, mean over ranks. Instrument is what the profiler adds to its kernels, "
         "measured by itself; unexplained is the plain step less the rest of the traced one."
     )
+    if any(row.device is Device.CPU for row in rows):
+        yield (
+            "This ran on processors, over gloo, the same in every arm: it says nothing about GPUs "
+            "or links, and splits are not compared."
+        )
     errors = [row.clock_error_s for row in rows if row.clock_error_s is not None]
     if errors:
         yield f"Collectives align the ranks' clocks within {format_time(max(errors))}."

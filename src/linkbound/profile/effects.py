@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from linkbound.links.types import Arm, Launch
 from linkbound.profile.summary import Row
-from linkbound.profile.types import Point
+from linkbound.profile.types import Device, Point
 from linkbound.splits.types import Split
 from linkbound.units import format_significant, format_time
 from linkbound.values import Value
@@ -71,8 +71,15 @@ class Effect(Value, frozen=True, kw_only=True):
 
 
 def effects(found: Sequence[Row]) -> tuple[Effect, ...]:
-    """Every split against one GPU, then every split with the direct path against without."""
-    rows = [row for row in found if row.alone is None and row.delay is None]
+    """Every split against one GPU, then every split with the direct path against without.
+
+    Processors have no such path, and their times are no GPU's: nothing is compared there.
+    """
+    rows = [
+        row
+        for row in found
+        if row.alone is None and row.delay is None and row.device is Device.CUDA
+    ]
     single = {row.point: row for row in rows if row.split == Split()}
     staged = {(row.split, row.point): row for row in rows if row.arm is Arm.STAGED}
     divided = [row for row in rows if row.split.tp * row.split.pp * row.split.ep > 1]

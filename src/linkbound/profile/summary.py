@@ -36,6 +36,7 @@ class Row(Value, frozen=True, kw_only=True):
     delay: Delay | None = None
     """Of a control: one rank was slowed."""
     point: Point
+    device: Device
     launch: str
     eager_because: str | None
     """Why the host launched it call by call, in any repeat; None of a graph, and on a CPU."""
@@ -135,6 +136,7 @@ def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members
         alone=alone,
         delay=job.delay,
         point=point,
+        device=job.device,
         launch=ranks[0].launch.value,
         eager_because=next(
             (one.eager_because for _, some in members for one in some if one.eager_because), None

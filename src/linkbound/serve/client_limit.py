@@ -15,6 +15,7 @@ from linkbound.serve.latency import (
     LATE_DISPATCH_S,
     LoadSummary,
     chunk_gaps_s,
+    dispatch_lag_s,
     ttft_from_send_s,
 )
 from linkbound.serve.load import run_cell
@@ -40,6 +41,11 @@ TRIES = 2
 ADDED_TTFT_LIMIT_S = 0.010
 GAP_P99_LIMIT = 2.0
 """Times the gap asked for: beyond it tokens come in heaps."""
+LAG_SHARES = {100: 0.99, 10: 0.9, 0: 0.5}
+"""By how many requests: at which share the schedule is to be kept; one request lies beyond it."""
+AMPLE = 2.0
+"""Times the tokens a second that a cell asks for: a client that follows so many is not measured
+further. A short draw comes faster than its rate, and a stream has an event more than tokens."""
 _START_LIMIT_S = 20.0
 
 
@@ -156,11 +162,15 @@ def asks_too_much(cell: Cell, limit: ClientLimit) -> Reason | None:
     return None if asked <= limit.chunks_per_s else _beyond(f"{asked:,.0f} tokens/s", limit)
 
 
-def was_client_bound(summary: LoadSummary, limit: ClientLimit) -> Reason | None:
+def was_client_bound(
+    summary: LoadSummary, requests: Sequence[Request], limit: ClientLimit
+) -> Reason | None:
     """Why a cell's figures are the client's: refused after it ran."""
     if summary.chunks_per_s > limit.chunks_per_s:
         return _beyond(f"{summary.chunks_per_s:,.0f} chunks/s", limit)
-    lag_s = summary.dispatch_lag_s.at(0.99) or summary.dispatch_lag_s.at(0.5)
+    lags = [dispatch_lag_s(one) for one in requests if not one.warm_up]
+    known = [lag for lag in lags if lag is not None]
+    lag_s = quantile(known, next(share for n, share in LAG_SHARES.items() if len(known) >= n))
     if lag_s is not None and lag_s > LATE_DISPATCH_S:
         return Reason(
             code="client-late",

@@ -1,6 +1,6 @@
 """Contenders side by side: medians over repeats, their spread, the drift from first to last (P2).
 
-Two contenders are told apart only where their repeats do not overlap.
+Two contenders are told apart only where their repeats do not overlap, by a margin.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ import msgspec
 from linkbound.evidence.stats import median
 from linkbound.evidence.types import Derived, Finding, Level, Measured, Record, Severity
 from linkbound.serve.contenders import cell_key
-from linkbound.serve.latency import LoadSummary
+from linkbound.serve.latency import LEAST_SAMPLES, LoadSummary, Spread
 from linkbound.serve.traffic_rows import TrafficRow
 from linkbound.values import Value
 
@@ -55,18 +55,27 @@ class Difference(Value, frozen=True, kw_only=True):
     high: float
     """Ratios of the extremes of both sides' repeats."""
     told_apart: bool
-    """Two repeats or more on both sides, and no overlap."""
+    """Two repeats or more on both sides, and at least `LEAST_APART` between them."""
+
+
+LEAST_APART = 0.01
+"""An open loop that keeps up has the rate that was asked, to a thousandth: no difference."""
+
+
+def _p99(one: Spread) -> float | None:
+    """Records of earlier versions have it of a hundred requests; it is not shown of so few."""
+    return one.at(0.99) if one.n >= LEAST_SAMPLES[0.99] else None
 
 
 _FIGURES: Mapping[str, Callable[[LoadSummary], float | None]] = {
     "output_tokens_per_s": lambda one: one.output_tokens_per_s,
     "requests_per_s": lambda one: one.requests_per_s,
     "ttft_p50_s": lambda one: one.ttft_from_schedule_s.at(0.5),
-    "ttft_p99_s": lambda one: one.ttft_from_schedule_s.at(0.99),
+    "ttft_p99_s": lambda one: _p99(one.ttft_from_schedule_s),
     "tpot_p50_s": lambda one: one.tpot_s.at(0.5),
-    "tpot_p99_s": lambda one: one.tpot_s.at(0.99),
+    "tpot_p99_s": lambda one: _p99(one.tpot_s),
     "e2e_p50_s": lambda one: one.e2e_s.at(0.5),
-    "e2e_p99_s": lambda one: one.e2e_s.at(0.99),
+    "e2e_p99_s": lambda one: _p99(one.e2e_s),
     "goodput": lambda one: one.goodput,
 }
 
@@ -137,15 +146,16 @@ def differences_of(rows: Sequence[Row]) -> tuple[Difference, ...]:
 
 def _difference(row: Row, baseline: Row, figure: str) -> Difference:
     mine, theirs = row.figures[figure], baseline.figures[figure]
-    apart = mine.low > theirs.high or mine.high < theirs.low
+    low, high = mine.low / theirs.high, mine.high / theirs.low
+    apart = low > 1 + LEAST_APART or high < 1 - LEAST_APART
     return Difference(
         contender=row.contender,
         baseline=baseline.contender,
         cell=row.cell,
         figure=figure,
         ratio=mine.median / theirs.median,
-        low=mine.low / theirs.high,
-        high=mine.high / theirs.low,
+        low=low,
+        high=high,
         told_apart=apart and min(mine.n, theirs.n) > 1,
     )
 

@@ -11,7 +11,9 @@ from linkbound.evidence.stats import quantile, quantile_interval
 from linkbound.serve.load_types import Chunk, Request, Slo
 from linkbound.values import Value
 
-SHARES = (0.5, 0.9, 0.99)
+LEAST_SAMPLES = {0.5: 2, 0.9: 10, 0.99: 1000}
+"""From how many samples a measured load has a percentile: one lies beyond p50 and p90. Beyond p99
+lie ten: a load has few bad moments, and of fewer requests one of them is the figure."""
 # Beyond it a schedule was not kept: the client, not the server, decided when requests went out.
 LATE_DISPATCH_S = 0.05
 # Hits of the prefix cache shorten the prefill: a cell with more of them measures something else.
@@ -33,7 +35,7 @@ class Spread(Value, frozen=True, kw_only=True):
 
     n: int
     percentiles: tuple[Percentile, ...]
-    """p50, p90, p99, as far as so many samples have them: one must lie beyond."""
+    """p50, p90, p99, as far as so many samples have them."""
 
     def at(self, share: float) -> float | None:
         """The value at this share; None where so few samples do not have it."""
@@ -153,22 +155,16 @@ def summarise(requests: Iterable[Request], slo: Slo | None = None) -> LoadSummar
     )
 
 
-def spread(samples: Sequence[float]) -> Spread:
-    """p50, p90 and p99 of the samples, each only where a sample lies beyond it."""
+def spread(samples: Sequence[float], least: Mapping[float, int] = LEAST_SAMPLES) -> Spread:
+    """The percentiles of these shares, each only of as many samples as it takes."""
     # Sorted once: every statistic below needs the order.
     samples = sorted(samples)
     return Spread(
         n=len(samples),
         percentiles=tuple(
-            _percentile(samples, share) for share in SHARES if reaches(len(samples), share)
+            _percentile(samples, share) for share, n in least.items() if len(samples) >= n
         ),
     )
-
-
-def reaches(n: int, share: float) -> bool:
-    """Whether one of n samples lies beyond this share."""
-    # 10 x (1 - 0.9) is a little less than 1 in floats.
-    return round(n * (1 - share), 9) >= 1
 
 
 def _percentile(samples: Sequence[float], share: float) -> Percentile:

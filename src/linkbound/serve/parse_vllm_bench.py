@@ -36,7 +36,8 @@ def parse_vllm_bench(data: bytes, source: str) -> ForeignRun:
 
 def _name(body: dict[str, Any]) -> str:
     rate, most = body.get("request_rate"), body.get("max_concurrency")
-    return f"rate {str(rate)[:20]}, at most {str(most)[:20]} at once"
+    loop = f"rate {str(rate)[:20]}"
+    return loop if most is None else f"{loop}, at most {str(most)[:20]} at once"
 
 
 def _request(body: dict[str, Any], index: int) -> ForeignRequest:

@@ -236,4 +236,8 @@ def parse_slo(text: str | None) -> Slo | None:
                 hint=_SLO_HINT,
             )
         found[name] = parse_duration_s(value)
+        if found[name] == 0:
+            raise UsageError(
+                f"--slo '{text}' asks for {name} of 0.", why="No request keeps it.", hint=_SLO_HINT
+            )
     return Slo(ttft_s=found.get("ttft"), tpot_s=found.get("tpot"), e2e_s=found.get("e2e"))

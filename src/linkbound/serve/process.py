@@ -192,11 +192,14 @@ class ServerProcess:
     def stop(self) -> None:
         """TERM, then KILL, to the whole group. Raises no error where it is gone already."""
         # Not reaped before the group is gone: its number must stay ours while we signal it.
-        self._signal(signal.SIGTERM)
-        self._await_end(GRACE_S)
-        self._signal(signal.SIGKILL)
-        self._await_end(REAP_S)
-        self._process.poll()
+        try:
+            self._signal(signal.SIGTERM)
+            self._await_end(GRACE_S)
+        finally:
+            # Also where the user does not wait for the grace.
+            self._signal(signal.SIGKILL)
+            self._await_end(REAP_S)
+            self._process.poll()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:

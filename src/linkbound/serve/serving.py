@@ -106,7 +106,8 @@ class _Cells:
         counted = any(not one.warm_up for one in requests)
         summary = summarise(requests, self._run.slo) if counted else None
         refusal = trouble or start.broken_arm(seen.verdict)
-        refusal = refusal or (was_client_bound(summary, self._limit) if summary else None)
+        if refusal is None and summary is not None:
+            refusal = was_client_bound(summary, requests, self._limit)
         blobs: tuple[str, ...] = (self._study.add_blob(request_lines(requests)),)
         log = None
         if refusal is not None or summary is None or summary.failed:

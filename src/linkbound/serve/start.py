@@ -1,6 +1,6 @@
 """One start of a contender: servers up, path proven, the fixed prompt answered (P2, P3).
 
-with Start(study, run, contender, subject, folder, say) as start:
+with Start(study, run, contender, number, folder, say) as start:
     reason = start.begin()            up, and on the arm's path
     start.ask_fixed_prompt(outputs)   is it still the same model?
 """

@@ -9,6 +9,15 @@ from linkbound.serve.parse_engine_log import MAX_LOG_BYTES, parse_engine_log
 from linkbound.serve.path_types import EngineLog
 from linkbound.values import Value
 
+_NO_TEXT = {
+    b"\x1f\x8b": "packed with gzip",
+    b"\xfd7zXZ\x00": "packed with xz",
+    b"\x28\xb5\x2f\xfd": "packed with zstd",
+    b"PK\x03\x04": "packed with zip",
+    b"\xff\xfe": "text in UTF-16, as PowerShell writes it",
+}
+"""How files begin that may hold a log all the same."""
+
 
 class TraceLogs(Value, frozen=True, kw_only=True):
     """What the files hold, each file at least once."""
@@ -22,6 +31,7 @@ def parse_trace_logs(files: Iterable[tuple[str, bytes]]) -> TraceLogs:
     nccl: list[NcclLog] = []
     engines: list[EngineLog] = []
     for source, data in files:
+        _require_text(data, source)
         ours = parse_trace_log(data, source)
         if not ours.nccl and not ours.engines:
             raise InputError(
@@ -32,6 +42,16 @@ def parse_trace_logs(files: Iterable[tuple[str, bytes]]) -> TraceLogs:
         nccl += ours.nccl
         engines += ours.engines
     return TraceLogs(nccl=tuple(nccl), engines=tuple(engines))
+
+
+def _require_text(data: bytes, source: str) -> None:
+    what = next((name for sign, name in _NO_TEXT.items() if data.startswith(sign)), None)
+    if what is not None:
+        raise InputError(
+            f"{source} is {what}.",
+            why="Logs are read as UTF-8.",
+            hint="Unpack or convert it first.",
+        )
 
 
 def parse_trace_log(data: bytes, source: str) -> TraceLogs:

@@ -1,10 +1,10 @@
 """From the lives of simulated requests to figures, by the definitions of measured loads (P2)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from linkbound.predict.simulate.fleet import AnyEngine, Fleet
 from linkbound.predict.simulate.sequence import Sequence as Request
-from linkbound.predict.simulate.tally import gap_spread
+from linkbound.predict.simulate.tally import LEAST_SAMPLES, gap_spread
 from linkbound.predict.simulate.types import Outcome
 from linkbound.serve.latency import Spread, spread
 from linkbound.serve.load_types import Slo
@@ -42,6 +42,10 @@ def e2e_s(one: Request) -> float:
     return one.end_s - one.due_s
 
 
+def _spread(samples: Iterable[float]) -> Spread:
+    return spread(list(samples), LEAST_SAMPLES)
+
+
 def summarise(fleet: Fleet, requests: Sequence[Request], slo: Slo | None) -> Outcome:
     """The summary of a load that was played to its end."""
     duration_s = max(one.end_s or 0.0 for one in requests)
@@ -53,10 +57,10 @@ def summarise(fleet: Fleet, requests: Sequence[Request], slo: Slo | None) -> Out
         output_tokens=tokens,
         requests_per_s=len(requests) / duration_s,
         output_tokens_per_s=tokens / duration_s,
-        ttft_from_schedule_s=spread([ttft_s(one) for one in requests]),
-        tpot_s=spread([value for one in requests if (value := tpot_s(one)) is not None]),
+        ttft_from_schedule_s=_spread(ttft_s(one) for one in requests),
+        tpot_s=_spread(value for one in requests if (value := tpot_s(one)) is not None),
         token_gap_s=gap_spread(engine.tally for engine in engines),
-        e2e_s=spread([e2e_s(one) for one in requests]),
+        e2e_s=_spread(e2e_s(one) for one in requests),
         goodput=None if slo is None else sum(is_good(one, slo) for one in requests) / len(requests),
         preemptions=sum(engine.batching.preemptions for engine in engines),
         cache_mean=_mean([_held(engine, engine.tally.token_s / duration_s) for engine in engines]),

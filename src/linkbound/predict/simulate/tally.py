@@ -4,8 +4,11 @@ import math
 from collections.abc import Iterable
 
 from linkbound.predict.simulate.steptable import run_seconds
-from linkbound.serve.latency import SHARES, Percentile, Spread, reaches
+from linkbound.serve.latency import Percentile, Spread
 
+LEAST_SAMPLES = {0.5: 2, 0.9: 10, 0.99: 100}
+"""From how many samples a simulated load has a percentile: one lies beyond. Other draws of the same
+load say how much it rests on this one."""
 # Gaps are counted in buckets of this relative width: half a percent.
 BUCKET = 0.005
 # Steps of a run grow with the cache; so many pieces stand for their gaps.
@@ -64,8 +67,8 @@ def gap_spread(tallies: Iterable[Tally]) -> Spread:
         n=n,
         percentiles=tuple(
             Percentile(share=share, value=_at(ordered, share * n), low=None, high=None)
-            for share in SHARES
-            if reaches(n, share)
+            for share, least in LEAST_SAMPLES.items()
+            if n >= least
         ),
     )
 
