@@ -130,7 +130,7 @@ def test_records_lead_from_parts_to_runs(tmp_path: Path) -> None:
         for number, one in enumerate(results):
             (run,) = append_result(study, one, number // 2, "m", "2026-01-01T00:00:00+00:00")
             ids.setdefault(row_key(one.job.split, one.job.arm, None, DECODE), []).append(run)
-        append_rows(study, rows(results), ids, "dense", "m")
+        append_rows(study, rows(results), ids, results[0].job.shape, "m")
         runs = study.find("profile.run", split="tp2", arm="staged")
         assert [run.subject["repeat"] for run in runs] == [0, 1]
         assert runs[0].samples is not None

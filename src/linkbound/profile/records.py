@@ -19,36 +19,19 @@ from linkbound.evidence import (
     Study,
 )
 from linkbound.links.types import Arm
+from linkbound.model.types import ModelShape
 from linkbound.profile.effects import Against, Effect, sentence
 from linkbound.profile.launch import JobResult
 from linkbound.profile.shards import ShardCheck
+from linkbound.profile.subjects import model_of, subject_of
 from linkbound.profile.summary import Row, ranks_of
-from linkbound.profile.types import Job, Point, RankPoint
+from linkbound.profile.types import Point, RankPoint
 from linkbound.splits.types import Split
 
 METHOD = "linkbound reference runtime"
-METHOD_VERSION = 4
+METHOD_VERSION = 5
 CONTRADICTED = frozenset({"arm-contradicted", "counters-contradict-arm"})
 """Findings after which a time is not of the arm that it was asked for."""
-
-
-def subject_of(job: Job, point: Point, repeat: int) -> dict[str, Any]:
-    """What names a run among the others."""
-    return {
-        "model": job.shape.name,
-        "split": job.split.name,
-        "dispatch": job.split.dispatch.value if job.split.ep > 1 else None,
-        "arm": None if job.arm is None else job.arm.value,
-        "device": job.device.value,
-        "phase": point.phase.value,
-        "batch": point.batch,
-        "tokens": point.tokens,
-        "context": point.context,
-        "micro_batches": job.micro_batches,
-        "alone": job.alone,
-        "delay_s": None if job.delay is None else job.delay.seconds,
-        "repeat": repeat,
-    }
 
 
 def append_result(
@@ -133,7 +116,7 @@ RunIds = Mapping[str, Sequence[str]]
 
 
 def append_rows(
-    study: Study, rows: Iterable[Row], run_ids: RunIds, model: str, machine: str | None
+    study: Study, rows: Iterable[Row], run_ids: RunIds, shape: ModelShape, machine: str | None
 ) -> list[str]:
     """Append a parts record for each row; resting on its runs."""
     return [
@@ -141,7 +124,7 @@ def append_rows(
             Record(
                 kind="profile.parts",
                 subject={
-                    "model": model,
+                    **model_of(shape),
                     "split": row.split.name,
                     "arm": None if row.arm is None else row.arm.value,
                     "alone": row.alone,
@@ -163,7 +146,7 @@ def append_rows(
 
 
 def append_effects(
-    study: Study, found: Iterable[Effect], run_ids: RunIds, model: str, machine: str | None
+    study: Study, found: Iterable[Effect], run_ids: RunIds, shape: ModelShape, machine: str | None
 ) -> list[str]:
     """Append what the profile shows by itself, each resting on the runs that it compares."""
     return [
@@ -171,7 +154,7 @@ def append_effects(
             Record(
                 kind="profile.effect",
                 subject={
-                    "model": model,
+                    **model_of(shape),
                     "split": one.split.name,
                     "arm": None if one.arm is None else one.arm.value,
                     "code": one.code,
@@ -202,7 +185,7 @@ def effect_runs(one: Effect, run_ids: RunIds) -> tuple[str, ...]:
 
 
 def append_checks(
-    study: Study, checks: Iterable[ShardCheck], model: str, machine: str | None
+    study: Study, checks: Iterable[ShardCheck], shape: ModelShape, machine: str | None
 ) -> list[str]:
     """Append each step that was put together from a shard and its calls, with its parents."""
     return [
@@ -210,7 +193,7 @@ def append_checks(
             Record(
                 kind="profile.check",
                 subject={
-                    "model": model,
+                    **model_of(shape),
                     "split": one.split,
                     "arm": one.arm,
                     **msgspec.to_builtins(one.point),
