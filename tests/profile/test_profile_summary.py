@@ -98,6 +98,24 @@ def test_a_split_slower_than_one_gpu_is_named() -> None:
     assert said[-1].startswith("arm-contradicted: The log shows another path.")
 
 
+def test_what_is_multiplied_as_8_bit_floats_is_said_and_what_is_not() -> None:
+    plain, stored = result(job("one"), [[0.008]]), result(job("tp2", Arm.P2P), [[0.009], [0.009]])
+    because = (
+        ("kv up: 4.25 bits, no 8-bit floats",),
+        ("head: why", "kv up: 4.25 bits, no 8-bit floats"),
+    )
+    ranks = tuple(
+        replace(one, float8_parameters=800 - 100 * one.rank, bf16_because=because[one.rank])
+        for one in stored.ranks
+    )
+    said = list(notes(rows([plain, replace(stored, ranks=ranks)]), (), ()))
+    assert (
+        "tp2: 75.0% of the parameters are multiplied as 8-bit floats; in bf16 instead: kv up: 4.25 "
+        "bits, no 8-bit floats; head: why." in said
+    )
+    assert len([one for one in said if "8-bit" in one]) == 1
+
+
 def test_a_step_that_the_host_launches_call_by_call_is_named() -> None:
     first, second = result(job("one"), [[0.008]]), result(job("one"), [[0.009]])
     (rank,) = second.ranks

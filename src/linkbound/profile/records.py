@@ -24,7 +24,7 @@ from linkbound.profile.effects import Against, Effect, sentence
 from linkbound.profile.launch import JobResult
 from linkbound.profile.shards import ShardCheck
 from linkbound.profile.subjects import model_of, subject_of
-from linkbound.profile.summary import Row, ranks_of
+from linkbound.profile.summary import Row, bf16_because, ranks_of
 from linkbound.profile.types import Point, RankPoint
 from linkbound.splits.types import Split
 
@@ -71,6 +71,7 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
         values={
             "launch": ranks[0].launch.value,
             "eager_because": ranks[0].eager_because,
+            "bf16_because": bf16_because(ranks),
             "path": result.path,
             "calls": msgspec.to_builtins(ranks[0].calls),
             "with_calls_s": [one.with_calls_s for one in ranks],
@@ -79,6 +80,7 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
             "traffic": msgspec.to_builtins(ranks[0].traffic),
             "traffic_steps": ranks[0].traffic_steps,
             "parameters": [one.parameters for one in ranks],
+            "float8_parameters": [one.float8_parameters for one in ranks],
             "memory_bytes": [one.memory_bytes for one in ranks],
         }
     )
