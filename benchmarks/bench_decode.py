@@ -81,8 +81,8 @@ def main() -> None:
     )
     started = time.perf_counter()
     with torch.inference_mode():
-        network, _, parameters = build(job, 0, Alone())
-        print(f"{parameters:,} parameters made in {time.perf_counter() - started:.1f} s")
+        network, _, maker = build(job, 0, Alone())
+        print(f"{maker.parameters:,} parameters made in {time.perf_counter() - started:.1f} s")
         for name, product, weights in products_of(network):
             time_cuts(name, product, weights)
         compare_steps(network, job)

@@ -67,6 +67,27 @@ def test_bits_with_scales(table, bits):
 
 
 @pytest.mark.parametrize(
+    ("table", "stored"),
+    [
+        ({"quant_method": "fp8"}, True),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, True),
+        ({"quant_method": "fbgemm_fp8"}, True),
+        ({"quant_algo": "FP8"}, True),
+        ({"quant_algo": "MXFP8"}, False),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, False),
+        ({"quant_algo": "INT8_SQ"}, False),
+        ({"quant_algo": "NVFP4"}, False),
+    ],
+)
+def test_8_bit_floats_are_told_from_other_8_bits(table, stored):
+    shape = parse_config(json.dumps({**BASE, "quantization_config": table}), "config.json")
+    marked = {weights.name for weights in shape.layers[0].weights if weights.float8}
+    assert marked == ({"q", "k", "v", "o", "gate up", "down"} if stored else set())
+    assert not shape.embedding.float8
+    assert not shape.head.float8
+
+
+@pytest.mark.parametrize(
     ("entry", "plain"),
     [
         ("model.layers.0.self_attn.q_proj", {"q"}),

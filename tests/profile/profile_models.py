@@ -47,6 +47,15 @@ _LATENT = {
     "first_k_dense_replace": 1,
     "moe_layer_freq": 1,
 }
+# As Qwen3-32B-FP8 states it: all matrices of the layers, a scale a tensor, an 8-bit cache.
+_FP8 = {
+    "config_groups": {"group_0": {"weights": {"dynamic": False, "num_bits": 8, "type": "float"}}},
+    "ignore": ["lm_head"],
+    "quant_algo": "FP8",
+    "kv_cache_scheme": "FP8",
+    "producer": {"name": "modelopt"},
+}
+_FP8_BLOCKS = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
 
 
 def _shape(config: dict[str, Any]) -> ModelShape:
@@ -59,5 +68,16 @@ CONFIGS = {
     "tied": {**_DENSE, "tie_word_embeddings": True},
     "mixture": _MIXTURE,
     "latent": _LATENT,
+    "fp8": {**_DENSE, "quantization_config": _FP8},
+    "fp8_mixture": {**_MIXTURE, "moe_intermediate_size": 32, "quantization_config": _FP8_BLOCKS},
+    "fp8_latent": {
+        **_LATENT,
+        "q_lora_rank": 48,
+        "kv_lora_rank": 24,
+        "v_head_dim": 16,
+        "qk_nope_head_dim": 8,
+        "moe_intermediate_size": 32,
+        "quantization_config": _FP8_BLOCKS,
+    },
 }
 MODELS = {name: _shape(config) for name, config in CONFIGS.items()}

@@ -39,8 +39,14 @@ CASES = {
     "tp4 of two kv heads": ("dense", "tp4", None, {}),
     "tp2 pp2": ("dense", "tp2 pp2", None, {}),
     "tp2 pp2 latent": ("latent", "tp2 pp2:2,1", None, {}),
+    "tp2 fp8": ("fp8", "tp2", None, {}),
+    "pp2 fp8": ("fp8", "pp2", None, {}),
+    "pp2 fp8 mixture": ("fp8_mixture", "pp2", None, {}),
+    "pp2 fp8 latent": ("fp8_latent", "pp2", None, {}),
     "tp2 ep4 x2 all-to-all": ("mixture", "tp2 ep4 x2", Dispatch.ALL_TO_ALL, {}),
 }
+GIVEN_TOKENS = frozenset({"tp2 fp8"})
+"""Cases whose tokens are given: roundings to 8 bits would sample others in one process."""
 SIZES = (2, 4)
 """Processes that cases are run in."""
 
@@ -69,7 +75,7 @@ def job_of(case: str) -> Job:
     )
 
 
-def run_case(job: Job, number: int, transport: Any) -> RankResult:
+def run_case(job: Job, number: int, transport: Any, *, given: bool = False) -> RankResult:
     """A prompt and some tokens, in logits where this rank is the last stage."""
     import torch
 
@@ -84,7 +90,9 @@ def run_case(job: Job, number: int, transport: Any) -> RankResult:
             network.prefill(ids, 0, job.chunk_tokens, job.micro_batches)
         calls["prefill"] = ledger.calls
         logits = []
-        for _ in range(DECODES):
+        for step in range(DECODES):
+            if given:
+                network.tokens.fill_(step + 3)
             with ledger.counting():
                 network.decode(job.micro_batches)
             calls["decode"] = ledger.calls
@@ -156,6 +164,6 @@ def _rank(number: int, size: int, folder: str) -> None:
     results = {}
     for case in _cases(size):
         job = job_of(case)
-        results[case] = run_case(job, number, ProcessGroups(job.split))
+        results[case] = run_case(job, number, ProcessGroups(job.split), given=case in GIVEN_TOKENS)
     (Path(folder) / f"rank{number}").write_bytes(pickle.dumps(results))
     dist.destroy_process_group()

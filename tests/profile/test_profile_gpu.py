@@ -18,6 +18,9 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 TOLERANCE = 0.05
 """Relative error of a row of logits: bf16 products through three layers give 1 to 2 %."""
+TOLERANCE_FLOAT8 = 0.25
+"""Of 8-bit floats: a number between two is rounded up here and down there, 6 % apart. Computed in
+bf16 on a CPU it is 9 to 14 %; with a scale left out it would be near 100 %."""
 STEPS = 3
 
 
@@ -56,7 +59,29 @@ def test_logits_agree_with_a_cpu(model: str, batch: int) -> None:
     found = _logits(job)
     error = (found - expected).norm(dim=-1) / expected.norm(dim=-1)
     # The median: a token whose experts are nearly equal may take others after rounding.
-    assert error.median().item() < TOLERANCE
+    assert error.median().item() < (TOLERANCE_FLOAT8 if model.startswith("fp8") else TOLERANCE)
+
+
+@pytest.mark.gpu(1)
+@pytest.mark.parametrize("model", ["fp8", "fp8_mixture"])
+def test_steps_of_8_bit_floats_are_replayed_from_graphs(model: str) -> None:
+    job = Job(
+        shape=MODELS[model],
+        split=parse_split("one"),
+        arm=None,
+        device=Device.CUDA,
+        points=points([1, 8], 64),
+        steps=8,
+        traced_steps=2,
+    )
+    result = run_job(job, limit_s=120)
+    assert result.findings == ()
+    found = rows([result])
+    assert len(found) == len(job.points)
+    for row in found:
+        assert row.launch == Launch.GRAPH
+        assert row.float8_share > 0.7
+        assert [text for text in row.bf16_because if not text.startswith("cache")] == []
 
 
 @pytest.mark.gpu(2)

@@ -9,7 +9,17 @@ import pytest
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from msgspec.structs import replace
-from profile_pair import CASES, DECODES, PROMPT, RankResult, Results, job_of, run_all, run_case
+from profile_pair import (
+    CASES,
+    DECODES,
+    GIVEN_TOKENS,
+    PROMPT,
+    RankResult,
+    Results,
+    job_of,
+    run_all,
+    run_case,
+)
 
 from linkbound.links.types import Operation
 from linkbound.profile.decompose import align, decompose
@@ -19,6 +29,10 @@ from linkbound.splits.types import Dispatch, Phase
 
 TOLERANCE = 2e-4
 """Of logits whose deviation is about 1: float32 sums in another order, through three layers."""
+
+TOLERANCE_FLOAT8 = 0.15
+"""Of a row of logits, relative: each rank scales the rows of its own half of a row-parallel
+product, so these round otherwise, 2 to 3 % a product; three layers have six of them in a row."""
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +52,7 @@ def single() -> dict[str, RankResult]:
     return models
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("case", sorted(CASES.keys() - GIVEN_TOKENS))
 def test_split_gives_the_logits_of_one_process(
     split: Results, single: dict[str, RankResult], case: str
 ) -> None:
@@ -57,6 +71,20 @@ def test_split_gives_the_logits_of_one_process(
             assert len(rows) == PROMPT.batch // job.micro_batches
             for row, right in zip(rows, wanted, strict=True):
                 assert max(abs(a - b) for a, b in zip(row, right, strict=True)) < TOLERANCE
+
+
+@pytest.mark.parametrize("case", sorted(GIVEN_TOKENS))
+def test_split_of_8_bit_floats_is_near_one_process(split: Results, case: str) -> None:
+    import torch
+
+    from linkbound.profile.transport import Alone
+
+    job = job_of(case)
+    one = run_case(replace(job, split=Split()), 0, Alone(), given=True)
+    expected = torch.tensor(one.logits)
+    for result in split[case]:
+        error = (torch.tensor(result.logits) - expected).norm(dim=-1) / expected.norm(dim=-1)
+        assert 0 < error.median().item() < TOLERANCE_FLOAT8
 
 
 def _predicted(job: Job, phase: Phase) -> Counter[tuple[str, Operation, int]]:

@@ -98,6 +98,24 @@ def test_a_split_slower_than_one_gpu_is_named() -> None:
     assert said[-1].startswith("arm-contradicted: The log shows another path.")
 
 
+def test_what_is_multiplied_as_8_bit_floats_is_said_and_what_is_not() -> None:
+    plain, stored = result(job("one"), [[0.008]]), result(job("tp2", Arm.P2P), [[0.009], [0.009]])
+    because = (
+        ("kv up: 4.25 bits, no 8-bit floats",),
+        ("head: why", "kv up: 4.25 bits, no 8-bit floats"),
+    )
+    ranks = tuple(
+        replace(one, float8_parameters=800 - 100 * one.rank, bf16_because=because[one.rank])
+        for one in stored.ranks
+    )
+    said = list(notes(rows([plain, replace(stored, ranks=ranks)]), (), ()))
+    assert (
+        "tp2: 75.0% of the parameters are multiplied as 8-bit floats; in bf16 instead: kv up: 4.25 "
+        "bits, no 8-bit floats; head: why." in said
+    )
+    assert len([one for one in said if "8-bit" in one]) == 1
+
+
 def test_a_step_that_the_host_launches_call_by_call_is_named() -> None:
     first, second = result(job("one"), [[0.008]]), result(job("one"), [[0.009]])
     (rank,) = second.ranks
@@ -130,7 +148,7 @@ def test_records_lead_from_parts_to_runs(tmp_path: Path) -> None:
         for number, one in enumerate(results):
             (run,) = append_result(study, one, number // 2, "m", "2026-01-01T00:00:00+00:00")
             ids.setdefault(row_key(one.job.split, one.job.arm, None, DECODE), []).append(run)
-        append_rows(study, rows(results), ids, "dense", "m")
+        append_rows(study, rows(results), ids, results[0].job.shape, "m")
         runs = study.find("profile.run", split="tp2", arm="staged")
         assert [run.subject["repeat"] for run in runs] == [0, 1]
         assert runs[0].samples is not None

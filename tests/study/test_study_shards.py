@@ -8,6 +8,7 @@ import pytest
 
 from linkbound.evidence import Record, Study
 from linkbound.links.types import Arm
+from linkbound.model.read_model import read_model
 from linkbound.model.types import Load
 from linkbound.predict.points import Metric, Prediction
 from linkbound.predict.reference import RUNTIME
@@ -101,7 +102,7 @@ def table_of(study: Study, sources: Sources, *records: Record) -> bool:
     """Whether the decode step of the recorded shard is found for a machine."""
     run_machine_stages(study, sources)
     study.append_many(records)
-    table = read_shards(study, read_machine_record(study, sources.name), MODEL)
+    table = read_shards(study, read_machine_record(study, sources.name), read_model(MODEL))
     point = ShardPoint(phase=Phase.DECODE, batch=8, tokens=1, context=1024)
     return table.find(parse_split("tp2"), point) is not None
 
@@ -132,7 +133,7 @@ def test_several_children_give_their_range(study: Study) -> None:
         samples=msgspec.structs.replace(first.samples, rows=rows),
     )
     study.append_many([first, again])
-    table = read_shards(study, read_machine_record(study, sources.name), MODEL)
+    table = read_shards(study, read_machine_record(study, sources.name), read_model(MODEL))
     names = ("batch", "tokens", "context")
     point = ShardPoint(phase=Phase.DECODE, **{name: first.subject[name] for name in names})
     found = table.find(parse_split("tp2"), point)

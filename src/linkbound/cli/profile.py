@@ -16,6 +16,7 @@ from linkbound.cli.profile_options import refuse_ignored, to_counts, to_delay, t
 from linkbound.errors import Interrupted, LinkboundError, NothingToMeasure, UsageError
 from linkbound.evidence import Finding, Study
 from linkbound.links.types import Arm
+from linkbound.model.types import ModelShape
 from linkbound.profile.effects import Effect, effects
 from linkbound.profile.launch import JobResult, require_torch, run_job
 from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
@@ -157,7 +158,7 @@ def command(
         _require_gpus(max(1 if job.alone is not None else job.split.gpus for job in jobs))
     with _study(path) as study:
         results, run_ids, machine = _measure(plan, limit_s, study)
-        found = _conclude(results, run_ids, shape.name, machine, study)
+        found = _conclude(results, run_ids, shape, machine, study)
     click.echo(tables.render(*found, as_json))
     if len(results) < len(plan) or results[-1].interrupted:
         raise Interrupted("Stopped.", hint=_kept_words(path))
@@ -236,7 +237,7 @@ def _measure(
 def _conclude(
     results: Sequence[JobResult],
     run_ids: dict[str, list[str]],
-    model: str,
+    shape: ModelShape,
     machine: str | None,
     study: Study | None,
 ) -> _Found:
@@ -245,12 +246,12 @@ def _conclude(
     shown = effects(found)
     checks: tuple[ShardCheck, ...] = ()
     if study is not None:
-        append_rows(study, found, run_ids, model, machine)
-        append_effects(study, shown, run_ids, model, machine)
+        append_rows(study, found, run_ids, shape, machine)
+        append_effects(study, shown, run_ids, shape, machine)
         own = {one for ids in run_ids.values() for one in ids}
-        every = shard_checks(study, model, machine)
+        every = shard_checks(study, shape, machine)
         checks = tuple(one for one in every if own & set(one.record_ids))
-        append_checks(study, checks, model, machine)
+        append_checks(study, checks, shape, machine)
     findings = [finding for result in results for finding in result.findings]
     return _Found(found, shown, checks, findings)
 

@@ -21,6 +21,14 @@ BLOCK_TOKENS = 16
 """Tokens in a block of the cache (vLLM's default). A full window still holds one block more."""
 
 
+def shape_key(shape: ModelShape) -> str:
+    """What a shape is known by, whatever it is called: layers, width, parameters, bytes."""
+    return (
+        f"{len(shape.layers)} layers of {shape.hidden}, {shape.parameters} parameters, "
+        f"{shape.weight_bytes:.0f} bytes"
+    )
+
+
 @lru_cache(maxsize=16)
 def active_parameters(shape: ModelShape) -> int:
     """Parameters that one token is multiplied with: the embedding's lookup and vision are not.

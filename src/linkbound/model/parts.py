@@ -27,13 +27,14 @@ def norm(width: int, name: str = "norms") -> Part:
 
 def store(parts: Iterable[Part], quantization: Quantization, prefix: str) -> tuple[Weights, ...]:
     """The parts with their bits, those alike in all but size added up."""
-    sums: dict[tuple[str, Shard, Role, float], int] = {}
+    sums: dict[tuple[str, Shard, Role, float, bool], int] = {}
     for part in parts:
         module = f"{prefix}{part.module}" if part.module else ""
-        key = (part.name, part.shard, part.role, quantization.bits(module))
+        stored = quantization.of(module)
+        key = (part.name, part.shard, part.role, stored.bits, stored.float8)
         if part.parameters:
             sums[key] = sums.get(key, 0) + part.parameters
     return tuple(
-        Weights(name=name, parameters=total, bits=bits, shard=shard, role=role)
-        for (name, shard, role, bits), total in sums.items()
+        Weights(name=name, parameters=total, bits=bits, float8=float8, shard=shard, role=role)
+        for (name, shard, role, bits, float8), total in sums.items()
     )

@@ -19,6 +19,8 @@ class Scheme(Value, frozen=True, kw_only=True):
 
     name: str
     bits: float
+    float8: bool = False
+    """8-bit floats with float32 scales; not those of blocks of 32 with a shared exponent."""
 
 
 class Quantization:
@@ -47,23 +49,24 @@ class Quantization:
             return "mixed precision"
         return None if self.scheme is None else self.scheme.name
 
-    def bits(self, module: str) -> float:
-        """Stored bits of a weight of `module`; "" for what is never quantised."""
+    def of(self, module: str) -> Scheme:
+        """How a weight of `module` is stored; "" for what is never quantised."""
+        plain = Scheme(name="plain", bits=self.plain_bits)
         if not module:
-            return self.plain_bits
+            return plain
         if self._only:
-            return self._listed(module)
+            return self._listed(module) or plain
         if self.scheme is None or (self._skipped is not None and self._skipped.match(module)):
-            return self.plain_bits
-        return self.scheme.bits
+            return plain
+        return self.scheme
 
-    def _listed(self, module: str) -> float:
+    def _listed(self, module: str) -> Scheme | None:
         parts = module.split(".")
         for end in range(len(parts), 0, -1):
             scheme = self._only.get(".".join(parts[:end]))
             if scheme is not None:
-                return scheme.bits
-        return self.plain_bits
+                return scheme
+        return None
 
 
 def _is_size(value: object) -> bool:
@@ -74,8 +77,8 @@ def fp8(block: object = None, channel: bool = False) -> Scheme:
     """8-bit floats; a float32 scale a block, a channel, or one for the tensor."""
     if isinstance(block, list) and len(block) == 2:
         rows, columns = (size if _is_size(size) else 128 for size in block)
-        return Scheme(name="fp8 in blocks", bits=8 + 32 / (rows * columns))
-    return Scheme(name="fp8", bits=8 + (32 / TYPICAL_ROW if channel else 0))
+        return Scheme(name="fp8 in blocks", bits=8 + 32 / (rows * columns), float8=True)
+    return Scheme(name="fp8", bits=8 + (32 / TYPICAL_ROW if channel else 0), float8=True)
 
 
 def grouped(name: str, bits: float, group: int | None, scale_bits: float) -> Scheme:

@@ -36,13 +36,15 @@ class Role(StrEnum):
     """Vision towers and the like: memory only."""
 
 
-class Weights(Value, frozen=True, kw_only=True):
+class Weights(Value, frozen=True, kw_only=True, omit_defaults=True):
     """A group of parameters that are stored, divided and used alike."""
 
     name: str
     parameters: int
     bits: float
     """Stored bits per parameter, scales included."""
+    float8: bool = False
+    """Stored as 8-bit floats with float32 scales: products can be of 8-bit floats."""
     shard: Shard
     role: Role
 

@@ -6,7 +6,8 @@ from enum import StrEnum
 import msgspec
 
 from linkbound.links.types import Arm
-from linkbound.model.types import Load, ModelShape
+from linkbound.model.derive import shape_key
+from linkbound.model.types import Load
 from linkbound.predict.calibrate import load_of, split_of
 from linkbound.predict.forecast import forecast, plan_on
 from linkbound.predict.pricing import NoForecast
@@ -68,14 +69,6 @@ class Observation(Value, frozen=True, kw_only=True):
 
 Seen = Callable[[RunSpec, str], bool]
 """Whether a point of a shape is one that calibrated."""
-
-
-def shape_key(shape: ModelShape) -> str:
-    """What a shape is known by, whatever it is called: layers, width, parameters, bytes."""
-    return (
-        f"{len(shape.layers)} layers of {shape.hidden}, {shape.parameters} parameters, "
-        f"{shape.weight_bytes:.0f} bytes"
-    )
 
 
 def spec_of(

@@ -8,10 +8,11 @@ is the step's compute; only what crosses and waits is predicted then.
 
 import math
 
+from linkbound.model.derive import shape_key
 from linkbound.model.types import Load
 from linkbound.predict.cost import Cost
 from linkbound.predict.forecast import steps_cost
-from linkbound.predict.points import Metric, Prediction, shape_key
+from linkbound.predict.points import Metric, Prediction
 from linkbound.predict.schedule import Step, sampled_schedule
 from linkbound.predict.shards import ShardPoint, ShardTable, ShardTime
 from linkbound.predict.steptime import Engine

@@ -8,8 +8,11 @@ import torch.nn.functional as functional
 
 from linkbound.model.types import Attention, LatentAttention, Layer
 from linkbound.profile import ops
-from linkbound.profile.holding import Holding, kv_heads, parameters, query_heads
+from linkbound.profile.float8 import Matrix
+from linkbound.profile.holding import Holding, kv_heads, parameters, query_heads, weights_of
 from linkbound.profile.weights import Maker
+
+CACHE = "attention is computed in bf16"
 
 
 class Piece:
@@ -33,13 +36,16 @@ class Piece:
 class GroupedAttention:
     """MHA, GQA or MQA: this rank's query heads and the key/value heads they need."""
 
-    def __init__(self, name: str, mixer: Attention, held: Holding, maker: Maker) -> None:
+    def __init__(
+        self, name: str, mixer: Attention, layer: Layer, held: Holding, maker: Maker
+    ) -> None:
         hidden = held.shape.hidden
         self.mixer = mixer
         first, last = query_heads(mixer.query_heads, held.split, held.rank)
         low, high = kv_heads(mixer, held.split, held.rank)
         self.heads, self.kv = last - first, high - low
         self.scale = mixer.key_dim**-0.5
+        self._plain = torch.empty(0, dtype=maker.dtype, device=maker.device)
         every = (0, hidden)
         parts = []
         for which, heads, dim, (start, end) in (
@@ -51,10 +57,12 @@ class GroupedAttention:
             parts.append(
                 maker.matrix(f"{name}.{which}", (heads * dim, hidden), (rows, every), hidden)
             )
-        self.qkv = torch.cat(parts)
+        self.qkv = maker.stored(torch.cat(parts), weights_of(layer, *"qkv"), hidden)
         width = mixer.query_heads * mixer.value_dim
         columns = (first * mixer.value_dim, last * mixer.value_dim)
-        self.output = maker.matrix(f"{name}.o", (hidden, width), (every, columns), width)
+        output = maker.matrix(f"{name}.o", (hidden, width), (every, columns), width)
+        self.output = maker.stored(output, weights_of(layer, "o"), width)
+        maker.keep_plain("cache", mixer.cache_bits, CACHE)
 
     def allocate(self, sequences: int, length: int) -> None:
         """A cache for `sequences` sequences of up to `length` tokens, filled at random.
@@ -62,9 +70,9 @@ class GroupedAttention:
         So a context of any length can be timed without computing it first.
         """
         rows = (sequences, length, self.kv)
-        self.keys = self.qkv.new_empty(*rows, self.mixer.key_dim).normal_()
-        self.values = self.qkv.new_empty(*rows, self.mixer.value_dim).normal_()
-        self.rotation = ops.rotation_tables(length, self.mixer.key_dim, self.qkv.device)
+        self.keys = self._plain.new_empty(*rows, self.mixer.key_dim).normal_()
+        self.values = self._plain.new_empty(*rows, self.mixer.value_dim).normal_()
+        self.rotation = ops.rotation_tables(length, self.mixer.key_dim, self._plain.device)
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, piece: Piece
@@ -110,20 +118,23 @@ class LatentAttentionBlock:
         self.query_dim = mixer.nope_dim + mixer.rope_dim
         self.scale = self.query_dim**-0.5
         rank = parameters(layer, "q down") // hidden
-        self.query_down = None
+        self.query_down: Matrix | None = None
         if rank:
             whole = (rank, hidden)
-            self.query_down = maker.matrix(f"{name}.qa", whole, ((0, rank), (0, hidden)), hidden)
+            query_down = maker.matrix(f"{name}.qa", whole, ((0, rank), (0, hidden)), hidden)
+            self.query_down = maker.stored(query_down, weights_of(layer, "q down"), hidden)
             self.query_norm = maker.norm(f"{name}.qa.norm", rank)
         inputs = rank or hidden
-        self.query_up = maker.matrix(
+        query_up = maker.matrix(
             f"{name}.qb",
             (mixer.query_heads * self.query_dim, inputs),
             ((first * self.query_dim, last * self.query_dim), (0, inputs)),
             inputs,
         )
+        self.query_up = maker.stored(query_up, weights_of(layer, "q up" if rank else "q"), inputs)
         down = mixer.latent_dim + mixer.rope_dim
-        self.down = maker.matrix(f"{name}.kva", (down, hidden), ((0, down), (0, hidden)), hidden)
+        into = maker.matrix(f"{name}.kva", (down, hidden), ((0, down), (0, hidden)), hidden)
+        self.down = maker.stored(into, weights_of(layer, "kv down"), hidden)
         self.norm = maker.norm(f"{name}.kva.norm", mixer.latent_dim)
         up = mixer.nope_dim + mixer.value_dim
         self.up = maker.matrix(
@@ -132,15 +143,19 @@ class LatentAttentionBlock:
             ((first, last), (0, up), (0, mixer.latent_dim)),
             mixer.latent_dim,
         )
+        for one in weights_of(layer, "kv up"):
+            maker.keep_plain(one.name, one.bits, "taken into queries and outputs in bf16")
         width = mixer.query_heads * mixer.value_dim
         columns = (first * mixer.value_dim, last * mixer.value_dim)
-        self.output = maker.matrix(f"{name}.o", (hidden, width), ((0, hidden), columns), width)
+        output = maker.matrix(f"{name}.o", (hidden, width), ((0, hidden), columns), width)
+        self.output = maker.stored(output, weights_of(layer, "o"), width)
+        maker.keep_plain("cache", mixer.cache_bits, CACHE)
 
     def allocate(self, sequences: int, length: int) -> None:
         """A cache for `sequences` sequences of up to `length` tokens, filled at random."""
         width = self.mixer.latent_dim + self.mixer.rope_dim
-        self.cache = self.down.new_empty(sequences, length, width).normal_()
-        self.rotation = ops.rotation_tables(length, self.mixer.rope_dim, self.down.device)
+        self.cache = self.up.new_empty(sequences, length, width).normal_()
+        self.rotation = ops.rotation_tables(length, self.mixer.rope_dim, self.up.device)
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, piece: Piece
@@ -161,7 +176,7 @@ class LatentAttentionBlock:
     def _append(
         self, x: torch.Tensor, positions: torch.Tensor, cache: torch.Tensor, piece: Piece
     ) -> None:
-        down = functional.linear(x, self.down)
+        down = ops.product(x, self.down)
         latent, key = down.split([self.mixer.latent_dim, self.mixer.rope_dim], dim=-1)
         latent, _ = ops.add_rms_norm(latent.contiguous(), None, self.norm)
         key = ops.rotate(key.unsqueeze(1), positions, self.rotation).squeeze(1)
@@ -172,8 +187,8 @@ class LatentAttentionBlock:
         self, x: torch.Tensor, positions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if self.query_down is not None:
-            x, _ = ops.add_rms_norm(functional.linear(x, self.query_down), None, self.query_norm)
-        query = functional.linear(x, self.query_up).unflatten(1, (self.heads, -1))
+            x, _ = ops.add_rms_norm(ops.product(x, self.query_down), None, self.query_norm)
+        query = ops.product(x, self.query_up).unflatten(1, (self.heads, -1))
         plain, turned = query.split([self.mixer.nope_dim, self.mixer.rope_dim], dim=-1)
         return plain, ops.rotate(turned, positions, self.rotation)
 
@@ -210,7 +225,7 @@ def attention_block(name: str, layer: Layer, held: Holding, maker: Maker) -> Att
     """The attention that `layer` states."""
     match layer.mixer:
         case Attention() as mixer:
-            return GroupedAttention(name, mixer, held, maker)
+            return GroupedAttention(name, mixer, layer, held, maker)
         case LatentAttention() as mixer:
             return LatentAttentionBlock(name, mixer, layer, held, maker)
         case other:

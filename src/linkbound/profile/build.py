@@ -15,8 +15,8 @@ from linkbound.profile.weights import Maker
 from linkbound.splits.types import Phase
 
 
-def build(job: Job, number: int, transport: Transport) -> tuple[Network, Ledger, int]:
-    """Rank `number`'s network, its ledger, and the parameters it holds."""
+def build(job: Job, number: int, transport: Transport) -> tuple[Network, Ledger, Maker]:
+    """Rank `number`'s network, its ledger, and what made the weights: it has counted them."""
     device = torch.device("cuda" if job.device is Device.CUDA else "cpu")
     # Float32 on a CPU: there the splits are compared with one another, not timed.
     dtype = torch.bfloat16 if job.device is Device.CUDA else torch.float32
@@ -32,7 +32,7 @@ def build(job: Job, number: int, transport: Transport) -> tuple[Network, Ledger,
         own = SymmetricAllReduce(transport.group(ranks), dtype, device)
     exchange = Exchange(held, transport, ledger, dtype, device, own, _delay(job, number))
     network = Network(held, maker, exchange)
-    return network, ledger, maker.parameters
+    return network, ledger, maker
 
 
 def prompts(job: Job, point: Point, device: torch.device) -> torch.Tensor:

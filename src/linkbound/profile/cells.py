@@ -116,12 +116,27 @@ def notes(
     errors = [row.clock_error_s for row in rows if row.clock_error_s is not None]
     if errors:
         yield f"Collectives align the ranks' clocks within {format_time(max(errors))}."
+    yield from _type_notes(rows)
     for row in rows:
         yield from _row_notes(row)
     for effect in effects:
         yield sentence(effect)
     for finding in findings:
         yield f"{finding.code}: {finding.seen} {finding.why} {finding.remedy}"
+
+
+def _type_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """In which type weights are multiplied, where the file stores them in fewer bits than 16."""
+    splits: dict[tuple[str, tuple[str, ...]], dict[str, None]] = {}
+    for row in rows:
+        if row.float8_share or row.bf16_because:
+            key = f"{row.float8_share:.1%}", row.bf16_because
+            splits.setdefault(key, {})[row.split.name] = None
+    for (share, because), names in splits.items():
+        beside = f"; in bf16 instead: {'; '.join(because)}" if because else ""
+        yield (
+            f"{', '.join(names)}: {share} of the parameters are multiplied as 8-bit floats{beside}."
+        )
 
 
 def _row_notes(row: Row) -> Iterator[str]:

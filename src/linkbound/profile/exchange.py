@@ -12,6 +12,7 @@ import torch
 
 from linkbound.links.types import Operation
 from linkbound.profile import ops
+from linkbound.profile.float8 import Matrix
 from linkbound.profile.holding import Holding
 from linkbound.profile.ledger import Ledger
 from linkbound.profile.transport import Transport, expert_ranks, tensor_ranks
@@ -53,14 +54,14 @@ class Exchange:
         self._delay = delay or _no_delay
         self.tensor, self.experts = tensor_ranks(held), expert_ranks(held)
 
-    def reduced_product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def reduced_product(self, x: torch.Tensor, weight: Matrix) -> torch.Tensor:
         """x · weightᵀ summed over the tensor group: the row-parallel product of a layer."""
         if len(self.tensor) == 1:
             return ops.product(x, weight)
-        own = self._symmetric
-        if own is None or not own.takes(len(x) * len(weight) * x.element_size()):
+        own, outputs = self._symmetric, weight.shape[0]
+        if own is None or not own.takes(len(x) * outputs * x.element_size()):
             return self.all_reduce(ops.product(x, weight), CrossingKind.TENSOR)
-        product = ops.product(x, weight, own.input(len(x), len(weight)))
+        product = ops.product(x, weight, own.input(len(x), outputs))
         return self._reduce_own(own, product, CrossingKind.TENSOR)
 
     def all_reduce(self, x: torch.Tensor, kind: str) -> torch.Tensor:

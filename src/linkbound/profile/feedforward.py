@@ -7,7 +7,7 @@ back by the host, but for the all-to-all, whose sizes the host must know.
 import torch
 import torch.nn.functional as functional
 
-from linkbound.model.types import DenseFfn, Layer, MoeFfn
+from linkbound.model.types import DenseFfn, Layer, MoeFfn, Weights
 from linkbound.profile import ops
 from linkbound.profile.exchange import ROUTING, Exchange
 from linkbound.profile.holding import (
@@ -19,6 +19,7 @@ from linkbound.profile.holding import (
     expert_columns,
     expert_index,
     shared_width,
+    weights_of,
 )
 from linkbound.profile.weights import Maker
 from linkbound.splits.types import CrossingKind, Dispatch
@@ -28,15 +29,24 @@ class DenseBlock:
     """Columns of a gated or plain block."""
 
     def __init__(
-        self, name: str, width: int, columns: Range, hidden: int, gated: bool, maker: Maker
+        self,
+        name: str,
+        width: int,
+        columns: Range,
+        hidden: int,
+        gated: bool,
+        maker: Maker,
+        stored: tuple[tuple[Weights, ...], tuple[Weights, ...]],
     ) -> None:
         self.gated = gated
         parts = [
             maker.matrix(f"{name}.{which}", (width, hidden), (columns, (0, hidden)), hidden)
             for which in (("gate", "up") if gated else ("up",))
         ]
-        self.into = torch.cat(parts) if gated else parts[0]
-        self.down = maker.matrix(f"{name}.down", (hidden, width), ((0, hidden), columns), width)
+        into = torch.cat(parts) if gated else parts[0]
+        self.into = maker.stored(into, stored[0], hidden)
+        down = maker.matrix(f"{name}.down", (hidden, width), ((0, hidden), columns), width)
+        self.down = maker.stored(down, stored[1], width)
 
     def normed_inner(
         self, x: torch.Tensor, residual: torch.Tensor, norm: torch.Tensor
@@ -57,10 +67,11 @@ class DenseBlock:
 class DenseFeedForward:
     """A block whose second product is reduced over the tensor group."""
 
-    def __init__(self, name: str, ffn: DenseFfn, held: Holding, maker: Maker) -> None:
+    def __init__(self, name: str, layer: Layer, ffn: DenseFfn, held: Holding, maker: Maker) -> None:
         columns = dense_columns(ffn, held.split, held.rank)
+        stored = weights_of(layer, "gate up", "up"), weights_of(layer, "down")
         self._block = DenseBlock(
-            name, ffn.intermediate, columns, held.shape.hidden, ffn.gated, maker
+            name, ffn.intermediate, columns, held.shape.hidden, ffn.gated, maker, stored
         )
 
     def __call__(
@@ -89,19 +100,28 @@ class MoeFeedForward:
             maker.matrix(f"{name}.experts.{which}", whole, (self.mine, columns, every), hidden)
             for which in (("gate", "up") if ffn.gated else ("up",))
         ]
-        self.into = torch.cat(parts, dim=1) if ffn.gated else parts[0]
-        self.down = maker.matrix(
+        stored = weights_of(layer, "experts")
+        into = torch.cat(parts, dim=1) if ffn.gated else parts[0]
+        self.into = maker.stored(into, stored, hidden)
+        down = maker.matrix(
             f"{name}.experts.down",
             (ffn.experts, hidden, ffn.intermediate),
             (self.mine, every, columns),
             ffn.intermediate,
         )
+        self.down = maker.stored(down, stored, ffn.intermediate)
         width = shared_width(held.shape, layer, ffn)
         self.shared = None
         if width:
             # Where tokens move to experts no all-reduce is left: shared experts are whole then.
             part = (0, width) if held.exchanges_experts else even(width, split.tp, rank.tensor)
-            self.shared = DenseBlock(f"{name}.shared", width, part, hidden, ffn.gated, maker)
+            beside = (
+                weights_of(layer, "shared gate up", "shared up"),
+                weights_of(layer, "shared down"),
+            )
+            self.shared = DenseBlock(
+                f"{name}.shared", width, part, hidden, ffn.gated, maker, beside
+            )
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, norm: torch.Tensor, exchange: Exchange
@@ -183,7 +203,7 @@ def feed_forward(name: str, layer: Layer, held: Holding, maker: Maker) -> FeedFo
     """The feed-forward block that `layer` states."""
     match layer.ffn:
         case DenseFfn() as ffn:
-            return DenseFeedForward(name, ffn, held, maker)
+            return DenseFeedForward(name, layer, ffn, held, maker)
         case MoeFfn() as ffn:
             return MoeFeedForward(name, layer, ffn, held, maker)
         case None:

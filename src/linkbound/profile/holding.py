@@ -11,6 +11,7 @@ from linkbound.model.types import (
     Layer,
     ModelShape,
     MoeFfn,
+    Weights,
 )
 from linkbound.splits.possible import impossible
 from linkbound.splits.ranks import Rank, experts_held, rank_of, stage_bounds
@@ -102,6 +103,11 @@ def _require_known(shape: ModelShape, index: int, layer: Layer) -> None:
 def parameters(layer: Layer, name: str) -> int:
     """Parameters of the layer's weights of this name; 0 where it has none."""
     return sum(one.parameters for one in layer.weights if one.name == name)
+
+
+def weights_of(layer: Layer, *names: str) -> tuple[Weights, ...]:
+    """The layer's weights of these names."""
+    return tuple(one for one in layer.weights if one.name in names)
 
 
 def query_heads(heads: int, split: Split, rank: Rank) -> Range:

@@ -1,4 +1,4 @@
-"""Triton kernels of the step: norm, rotation with append, gate, attention of one token (P1).
+"""Triton kernels of the step: norm, 8-bit rows, rotation with append, gate, attention (P1).
 
 Each has its plain counterpart in `ops`; a decode step has no other small kernel than these.
 """
@@ -72,6 +72,32 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     block = min(1024, triton.next_power_of_2(width))
     _silu_mul[(rows, triton.cdiv(width, block))](gate_up, out, width, BLOCK=block)
     return out
+
+
+@triton.jit
+def _quantise_rows(x, out, scales, width, stride, most, least, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < width
+    value = tl.load(x + row * stride + at, mask=inside, other=0.0).to(tl.float32)
+    scale = tl.maximum(tl.max(tl.abs(value), 0) / most, least)
+    tl.store(scales + row, scale)
+    # Rounding of the scale may leave the greatest a little beyond what the type holds.
+    scaled = tl.minimum(tl.maximum(value / scale, -most), most)
+    tl.store(out + row * width + at, scaled.to(out.dtype.element_ty), mask=inside)
+
+
+def quantise_rows(x: torch.Tensor, most: float, least: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows in 8-bit floats up to `most`, and the scale of each, `least` or more (row x 1)."""
+    rows, width = x.shape
+    out = torch.empty(rows, width, dtype=torch.float8_e4m3fn, device=x.device)
+    scales = torch.empty(rows, 1, dtype=torch.float32, device=x.device)
+    block = triton.next_power_of_2(width)
+    _quantise_rows[(rows,)](
+        x, out, scales, width, x.stride(0), most, least, BLOCK=block,
+        num_warps=16 if block > 8192 else 8,
+    )  # fmt: skip
+    return out, scales
 
 
 @triton.jit

@@ -55,6 +55,7 @@ class Network:
             DecoderLayer(index, shape.layers[index], held, maker)
             for index in range(held.first_layer, held.last_layer)
         ]
+        self._note_plain(maker)
         if held.is_last:
             self.norm = maker.norm("norm", shape.hidden)
             if shape.tied and held.is_first:
@@ -62,6 +63,19 @@ class Network:
             else:
                 name = "embedding" if shape.tied else "head"
                 self.head = maker.matrix(name, rows, own, shape.hidden)
+
+    def _note_plain(self, maker: Maker) -> None:
+        """Weights of this rank that the file stores in few bits, and that are no 8-bit floats."""
+        held, shape = self.held, self.held.shape
+        outside = [shape.embedding] if held.is_first else []
+        if held.is_last:
+            outside.append(shape.head or shape.embedding)
+        for one in outside:
+            maker.keep_plain(one.name, one.bits, "outside of layers all is in bf16")
+        for layer in shape.layers[held.first_layer : held.last_layer]:
+            for one in layer.weights:
+                if not one.float8:
+                    maker.keep_plain(one.name, one.bits, f"{one.bits:g} bits, no 8-bit floats")
 
     def allocate(self, sequences: int, length: int) -> None:
         """Cache and token buffers for `sequences` sequences of up to `length` tokens."""

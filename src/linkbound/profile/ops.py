@@ -3,6 +3,9 @@
 import torch
 import torch.nn.functional as functional
 
+from linkbound.profile import float8
+from linkbound.profile.float8 import Float8, Matrix
+
 EPSILON = 1e-5
 ROTATION_BASE = 500_000.0
 """Any base costs the same time; this is Llama-3's."""
@@ -31,8 +34,10 @@ def add_rms_norm(
     return functional.rms_norm(total, total.shape[-1:], weight, EPSILON), total
 
 
-def product(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+def product(x: torch.Tensor, weight: Matrix, out: torch.Tensor | None = None) -> torch.Tensor:
     """x · weightᵀ, written to `out` where one is given."""
+    if isinstance(weight, Float8):
+        return float8.product(x, weight, out)
     if x.is_cuda:
         from linkbound.profile import matvec
 
@@ -43,10 +48,10 @@ def product(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = No
 
 
 def norm_product(
-    x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, weight: torch.Tensor
+    x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, weight: Matrix
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """norm(x + residual) · weightᵀ, and that sum; a residual given may be overwritten."""
-    if x.is_cuda:
+    if x.is_cuda and not isinstance(weight, Float8):
         from linkbound.profile import matvec
 
         cut = matvec.cut_of(x, normed=True)
@@ -57,10 +62,10 @@ def norm_product(
 
 
 def norm_gate(
-    x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, gate_up: torch.Tensor
+    x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor, gate_up: Matrix
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """silu(gate) x up of norm(x + residual), and that sum; a residual given may be overwritten."""
-    if x.is_cuda:
+    if x.is_cuda and not isinstance(gate_up, Float8):
         from linkbound.profile import matvec
 
         cut = matvec.cut_of(x, gated=True)
@@ -70,8 +75,10 @@ def norm_gate(
     return silu_mul(both), residual
 
 
-def grouped_product(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+def grouped_product(rows: torch.Tensor, weights: Matrix, ends: torch.Tensor) -> torch.Tensor:
     """Rows up to each group's end (group) times that group's weights (group x output x input)."""
+    if isinstance(weights, Float8):
+        return float8.grouped_product(rows, weights, ends)
     # The public name came after 2.9.
     product = getattr(functional, "grouped_mm", None) or torch._grouped_mm
     out: torch.Tensor = product(rows, weights.transpose(1, 2), offs=ends)

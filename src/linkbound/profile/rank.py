@@ -54,13 +54,18 @@ def _run(job: Job, folder: Path, number: int, spent: Spent) -> None:
         transport = _meet(job, store, number)
     spent.on("meeting")
     place = number if job.alone is None else job.alone
-    network, _, parameters = build(job, place, transport)
+    network, _, maker = build(job, place, transport)
     spent.on("weights")
     measurement = Measurement(network, job, spent)
     with (folder / f"rank{number}.jsonl").open("ab") as lines:
         for index, point in enumerate(job.points):
             found = measurement.of(point, folder / f"trace{number}.{index}.json")
-            found = msgspec.structs.replace(found, parameters=parameters)
+            found = msgspec.structs.replace(
+                found,
+                parameters=maker.parameters,
+                float8_parameters=maker.float8_parameters,
+                bf16_because=maker.bf16_because,
+            )
             lines.write(msgspec.json.encode(found) + b"\n")
             lines.flush()
             spent.on(point.name)

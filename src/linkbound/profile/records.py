@@ -19,36 +19,19 @@ from linkbound.evidence import (
     Study,
 )
 from linkbound.links.types import Arm
+from linkbound.model.types import ModelShape
 from linkbound.profile.effects import Against, Effect, sentence
 from linkbound.profile.launch import JobResult
 from linkbound.profile.shards import ShardCheck
-from linkbound.profile.summary import Row, ranks_of
-from linkbound.profile.types import Job, Point, RankPoint
+from linkbound.profile.subjects import model_of, subject_of
+from linkbound.profile.summary import Row, bf16_because, ranks_of
+from linkbound.profile.types import Point, RankPoint
 from linkbound.splits.types import Split
 
 METHOD = "linkbound reference runtime"
-METHOD_VERSION = 4
+METHOD_VERSION = 5
 CONTRADICTED = frozenset({"arm-contradicted", "counters-contradict-arm"})
 """Findings after which a time is not of the arm that it was asked for."""
-
-
-def subject_of(job: Job, point: Point, repeat: int) -> dict[str, Any]:
-    """What names a run among the others."""
-    return {
-        "model": job.shape.name,
-        "split": job.split.name,
-        "dispatch": job.split.dispatch.value if job.split.ep > 1 else None,
-        "arm": None if job.arm is None else job.arm.value,
-        "device": job.device.value,
-        "phase": point.phase.value,
-        "batch": point.batch,
-        "tokens": point.tokens,
-        "context": point.context,
-        "micro_batches": job.micro_batches,
-        "alone": job.alone,
-        "delay_s": None if job.delay is None else job.delay.seconds,
-        "repeat": repeat,
-    }
 
 
 def append_result(
@@ -88,6 +71,7 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
         values={
             "launch": ranks[0].launch.value,
             "eager_because": ranks[0].eager_because,
+            "bf16_because": bf16_because(ranks),
             "path": result.path,
             "calls": msgspec.to_builtins(ranks[0].calls),
             "with_calls_s": [one.with_calls_s for one in ranks],
@@ -96,6 +80,7 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
             "traffic": msgspec.to_builtins(ranks[0].traffic),
             "traffic_steps": ranks[0].traffic_steps,
             "parameters": [one.parameters for one in ranks],
+            "float8_parameters": [one.float8_parameters for one in ranks],
             "memory_bytes": [one.memory_bytes for one in ranks],
         }
     )
@@ -133,7 +118,7 @@ RunIds = Mapping[str, Sequence[str]]
 
 
 def append_rows(
-    study: Study, rows: Iterable[Row], run_ids: RunIds, model: str, machine: str | None
+    study: Study, rows: Iterable[Row], run_ids: RunIds, shape: ModelShape, machine: str | None
 ) -> list[str]:
     """Append a parts record for each row; resting on its runs."""
     return [
@@ -141,7 +126,7 @@ def append_rows(
             Record(
                 kind="profile.parts",
                 subject={
-                    "model": model,
+                    **model_of(shape),
                     "split": row.split.name,
                     "arm": None if row.arm is None else row.arm.value,
                     "alone": row.alone,
@@ -163,7 +148,7 @@ def append_rows(
 
 
 def append_effects(
-    study: Study, found: Iterable[Effect], run_ids: RunIds, model: str, machine: str | None
+    study: Study, found: Iterable[Effect], run_ids: RunIds, shape: ModelShape, machine: str | None
 ) -> list[str]:
     """Append what the profile shows by itself, each resting on the runs that it compares."""
     return [
@@ -171,7 +156,7 @@ def append_effects(
             Record(
                 kind="profile.effect",
                 subject={
-                    "model": model,
+                    **model_of(shape),
                     "split": one.split.name,
                     "arm": None if one.arm is None else one.arm.value,
                     "code": one.code,
@@ -202,7 +187,7 @@ def effect_runs(one: Effect, run_ids: RunIds) -> tuple[str, ...]:
 
 
 def append_checks(
-    study: Study, checks: Iterable[ShardCheck], model: str, machine: str | None
+    study: Study, checks: Iterable[ShardCheck], shape: ModelShape, machine: str | None
 ) -> list[str]:
     """Append each step that was put together from a shard and its calls, with its parents."""
     return [
@@ -210,7 +195,7 @@ def append_checks(
             Record(
                 kind="profile.check",
                 subject={
-                    "model": model,
+                    **model_of(shape),
                     "split": one.split,
                     "arm": one.arm,
                     **msgspec.to_builtins(one.point),

@@ -11,11 +11,13 @@ from typing import Any
 from linkbound.evidence.stats import median
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record
+from linkbound.model.types import ModelShape
+from linkbound.profile.subjects import is_of
 from linkbound.profile.types import Point
 from linkbound.splits.types import Phase
 from linkbound.values import Value
 
-_SAME = ("model", "split", "dispatch", "device", "phase", "batch", "tokens", "context")
+_SAME = ("split", "dispatch", "device", "phase", "batch", "tokens", "context")
 """What a run's record and a shard's must share."""
 
 
@@ -41,22 +43,27 @@ class ShardCheck(Value, frozen=True, kw_only=True):
         return self.predicted_s / self.measured_s
 
 
-def shard_checks(study: Study, model: str, machine: str | None) -> tuple[ShardCheck, ...]:
+def shard_checks(study: Study, shape: ModelShape, machine: str | None) -> tuple[ShardCheck, ...]:
     """Every point of a split without stages that the study has as a run and as a shard."""
-    shards = _grouped(study, "profile.shard", model, machine)
-    runs = _grouped(study, "profile.run", model, machine)
+    shards = _grouped(study, "profile.shard", shape, machine)
+    runs = _grouped(study, "profile.run", shape, machine)
     return tuple(_checks(shards, runs))
 
 
 _Groups = dict[tuple[Any, ...], list[Record]]
 
 
-def _grouped(study: Study, kind: str, model: str, machine: str | None) -> _Groups:
+def _grouped(study: Study, kind: str, shape: ModelShape, machine: str | None) -> _Groups:
     found: _Groups = {}
-    for record in study.find(kind, model=model):
+    for record in study.find(kind, model=shape.name):
         subject = record.subject
         plain = subject["delay_s"] is None and subject["alone"] in (None, 0)
-        if plain and record.machine == machine and isinstance(record.outcome, Measured):
+        if (
+            plain
+            and is_of(subject, shape)
+            and record.machine == machine
+            and isinstance(record.outcome, Measured)
+        ):
             key = (*(subject[name] for name in _SAME), subject["arm"])
             found.setdefault(key, []).append(record)
     return found

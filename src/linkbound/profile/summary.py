@@ -40,6 +40,10 @@ class Row(Value, frozen=True, kw_only=True):
     launch: str
     eager_because: str | None
     """Why the host launched it call by call, in any repeat; None of a graph, and on a CPU."""
+    float8_share: float
+    """Of the ranks' parameters, those that are multiplied as 8-bit floats."""
+    bf16_because: tuple[str, ...]
+    """What any rank has in bf16 though the file stores it in fewer bits, with the reasons."""
     repeats: int
     """Children."""
     step_s: float
@@ -115,6 +119,11 @@ def rows(results: Sequence[JobResult]) -> tuple[Row, ...]:
     return tuple(_row(*key, members) for key, members in found.items())
 
 
+def bf16_because(ranks: Sequence[RankPoint]) -> tuple[str, ...]:
+    """The reasons of all ranks, each once: stages hold different layers."""
+    return tuple(dict.fromkeys(text for one in ranks for text in one.bf16_because))
+
+
 def ranks_of(result: JobResult, point: Point) -> list[RankPoint]:
     """What every rank says of the point; nothing where one of them is missing."""
     ranks = [one for one in result.ranks if one.point == point]
@@ -141,6 +150,9 @@ def _row(split: Split, arm: Arm | None, alone: int | None, point: Point, members
         eager_because=next(
             (one.eager_because for _, some in members for one in some if one.eager_because), None
         ),
+        float8_share=sum(one.float8_parameters for one in ranks)
+        / max(1, sum(one.parameters for one in ranks)),
+        bf16_because=bf16_because(ranks),
         repeats=len(repeats),
         step_s=step_s,
         low_s=min(medians),

@@ -163,5 +163,9 @@ class RankPoint(Value, frozen=True, kw_only=True):
     traffic_steps: int = 0
     parameters: int = 0
     """Parameters that this rank holds."""
+    float8_parameters: int = 0
+    """Of these, those that are multiplied as 8-bit floats."""
+    bf16_because: tuple[str, ...] = ()
+    """What is in bf16 though the file stores it in fewer bits, each with the reason."""
     memory_bytes: int | None = None
     """Most that the rank's allocator held; None on a CPU."""

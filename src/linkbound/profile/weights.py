@@ -10,12 +10,17 @@ from collections.abc import Sequence
 
 import torch
 
+from linkbound.model.types import Weights
+from linkbound.profile import float8
+from linkbound.profile.float8 import ALIGNED, Matrix
+
 # Multipliers of the 32-bit finaliser found by Chris Wellons' search, cut to 31 bits so that no
 # product leaves a signed 64-bit integer.
 _FIRST, _SECOND, _MASK = 0x21F0AAAD, 0x735A2D97, 0x7FFFFFFF
 # int64 scratch of one slab of rows: bounds what making a tensor takes beside the tensor itself.
 _SLAB_ELEMENTS = 1 << 25
 
+PLAIN_BITS = 16
 Range = tuple[int, int]
 
 
@@ -25,12 +30,48 @@ class Maker:
     def __init__(self, seed: int, dtype: torch.dtype, device: torch.device) -> None:
         self.seed, self.dtype, self.device = seed, dtype, device
         self.parameters = 0
+        self.float8_parameters = 0
+        self._plain: dict[str, dict[str, None]] = {}
 
     def matrix(
         self, name: str, shape: Sequence[int], ranges: Sequence[Range], inputs: int
     ) -> torch.Tensor:
         """The slice `ranges` of a tensor of `shape`, scaled so that `inputs` inputs keep size."""
-        return self._make(name, shape, ranges, 0.0, math.sqrt(3.0 / inputs))
+        return self._make(name, shape, ranges, 0.0, _half(inputs))
+
+    def stored(self, matrix: torch.Tensor, weights: Sequence[Weights], inputs: int) -> Matrix:
+        """What `matrix` made, in 8-bit floats where the file has these weights so and torch can.
+
+        `weights` are all that the matrix is of: it is one product.
+        """
+        small = [one for one in weights if one.float8]
+        if not small:
+            return matrix
+        because = self._not_float8(matrix, [one.name for one in weights if not one.float8])
+        if because is None:
+            self.float8_parameters += matrix.numel()
+            return float8.stored(matrix, _half(inputs))
+        for one in small:
+            self.keep_plain(one.name, one.bits, because)
+        return matrix
+
+    def _not_float8(self, matrix: torch.Tensor, beside: Sequence[str]) -> str | None:
+        if beside:
+            return f"one product with {', '.join(beside)}"
+        if any(size % ALIGNED for size in matrix.shape[-2:]):
+            outputs, inputs = matrix.shape[-2:]
+            return f"{outputs} x {inputs} on a rank, no multiples of {ALIGNED}"
+        return float8.refused(self.device, grouped=matrix.dim() == 3)
+
+    def keep_plain(self, name: str, bits: float, because: str) -> None:
+        """Note that what the file stores in `bits` is in the maker's own type here, and why."""
+        if bits < PLAIN_BITS:
+            self._plain.setdefault(because, {})[name] = None
+
+    @property
+    def bf16_because(self) -> tuple[str, ...]:
+        """What is in bf16 though the file stores it in fewer bits: `experts: 4.25 bits, ...`."""
+        return tuple(f"{', '.join(names)}: {because}" for because, names in self._plain.items())
 
     def norm(self, name: str, width: int) -> torch.Tensor:
         """Weights of a norm: near 1, none equal, so that a missing norm shows."""
@@ -61,6 +102,11 @@ class Maker:
             here = torch.arange(start, end, device=self.device)
             index = (index.unsqueeze(1) * size + here).flatten()
         return index
+
+
+def _half(inputs: int) -> float:
+    """Greatest element of a matrix over `inputs` inputs: products keep the size of what goes in."""
+    return math.sqrt(3.0 / inputs)
 
 
 def _uniform(index: torch.Tensor, key: int) -> torch.Tensor:

@@ -9,10 +9,11 @@ import msgspec
 from linkbound import __version__
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Record
+from linkbound.model.derive import shape_key
 from linkbound.model.types import Load
 from linkbound.predict.frozen import Frozen, FrozenContent, freeze
 from linkbound.predict.load_points import LoadPrediction
-from linkbound.predict.points import Metric, Prediction, shape_key, spec_of
+from linkbound.predict.points import Metric, Prediction, spec_of
 from linkbound.predict.reference import RUNTIME, predict_steps
 from linkbound.predict.shards import ShardTable
 from linkbound.predict.steptime import Engine
@@ -34,7 +35,7 @@ def freeze_model(study: Study, sources: Sources, model: str, loads: Iterable[Loa
     """The calls that the study predicts, and steps of the reference runtime for the same plans."""
     engine = engine_for(study, sources.name, read_shape(study, model)[1])
     seen = seen_by(study, sources)
-    shards = read_shards(study, read_machine_record(study, sources.name), engine.shape.name)
+    shards = read_shards(study, read_machine_record(study, sources.name), engine.shape)
     predictions: list[Prediction] = []
     left_out: dict[str, None] = {}
     for load in loads:

@@ -104,7 +104,7 @@ def gather(study: Study, machine: str, model: str, loads: tuple[Load, ...]) -> R
         ),
         score=convert(scores[-1], "score", Score) if scores else None,
         score_record_ids=tuple(record.id for record in scores[-1:]),
-        profile=read_profile(study, held, shape.name),
+        profile=read_profile(study, held, shape),
         findings=(*read_findings(study, machine), *_findings(held, excluded)),
         not_known=_not_known(study, held),
         commands=_commands(held, shape, shown),

@@ -7,9 +7,9 @@ import msgspec
 from linkbound.errors import InputError
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record, Samples, Stated
+from linkbound.model.derive import shape_key
 from linkbound.model.parse_config import parse_config
 from linkbound.model.types import ModelShape
-from linkbound.predict.points import shape_key
 from linkbound.serve import EngineRun, parse_runs
 from linkbound.study.reading import values_of
 from linkbound.study.sources import MANIFEST, RunsNamed, SourceFile, Sources

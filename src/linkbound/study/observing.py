@@ -13,6 +13,7 @@ from linkbound.evidence.stats import median
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record
 from linkbound.links import Arm
+from linkbound.model.derive import shape_key
 from linkbound.model.types import Load
 from linkbound.predict.points import (
     Measurement,
@@ -20,7 +21,6 @@ from linkbound.predict.points import (
     Observation,
     observation,
     over,
-    shape_key,
     spec_of,
 )
 from linkbound.predict.reference import RUNTIME
@@ -37,7 +37,7 @@ class Observed(Value, frozen=True, kw_only=True):
 
     observation: Observation
     shape: str | None
-    """`shape_key`; None where the record holds no shape: models meet by name then."""
+    """`shape_key`; None where the record does not say it: models meet by name then."""
     machine: str | None
     """Fingerprint id; None where the record does not say."""
 
@@ -146,7 +146,9 @@ def _profiles(study: Study) -> Iterable[Observed]:
         if spec is not None:
             metric = Metric.DECODE_STEP if decode else Metric.PREFILL_STEP
             metrics = {metric: _steps(records)}
-            yield _observed(f"profile {subject['split']}", spec, metrics, records)
+            yield _observed(
+                f"profile {subject['split']}", spec, metrics, records, subject.get("shape")
+            )
 
 
 def _steps(records: list[Record]) -> Measurement:
@@ -195,7 +197,11 @@ def _spec(
 
 
 def _observed(
-    tag: str, spec: RunSpec, metrics: Mapping[Metric, Measurement], records: list[Record]
+    tag: str,
+    spec: RunSpec,
+    metrics: Mapping[Metric, Measurement],
+    records: list[Record],
+    shape: str | None = None,
 ) -> Observed:
     starts = [record.started for record in records]
     return Observed(
@@ -207,6 +213,6 @@ def _observed(
             started=None if None in starts else min(one for one in starts if one is not None),
             record_ids=tuple(record.id for record in records),
         ),
-        shape=None,
+        shape=shape,
         machine=records[0].machine,
     )

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from linkbound.errors import ModelRefused
 from linkbound.evidence.study import Study
+from linkbound.model.derive import shape_key
 from linkbound.model.types import ModelShape
 from linkbound.predict.calibrate import split_of
 from linkbound.predict.candidates import excluded_gpus
-from linkbound.predict.points import Prediction, Seen, point_of, predict_specs, shape_key
+from linkbound.predict.points import Prediction, Seen, point_of, predict_specs
 from linkbound.predict.steptime import Engine
 from linkbound.serve import VLLM, RunSpec, parse_specs
 from linkbound.splits.possible import impossible

@@ -4,10 +4,12 @@ import msgspec
 
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record
+from linkbound.model.types import ModelShape
 from linkbound.predict.shards import ShardPoint, ShardTable, ShardTime
 from linkbound.predict.types import Estimate
 from linkbound.profile.effects import LEAST_SPREAD, UNREPEATED_SPREAD
 from linkbound.profile.shards import middle_step_s
+from linkbound.profile.subjects import is_of
 from linkbound.profile.types import Device
 from linkbound.splits.types import Dispatch
 from linkbound.study.reading import MachineRead, read_machines
@@ -15,7 +17,7 @@ from linkbound.study.reading import MachineRead, read_machines
 _NAMES = ("split", "dispatch", "phase", "batch", "tokens", "context")
 
 
-def read_shards(study: Study, held: MachineRead, model: str) -> ShardTable:
+def read_shards(study: Study, held: MachineRead, shape: ModelShape) -> ShardTable:
     """Times of the first rank's shard of splits of the model.
 
     Those of this machine, and of any other in the study whose GPUs are all of this one model: a
@@ -23,8 +25,9 @@ def read_shards(study: Study, held: MachineRead, model: str) -> ShardTable:
     """
     machines = _alike(study, held)
     groups: dict[tuple[object, ...], list[Record]] = {}
-    for record in study.find("profile.shard", model=model, device=Device.CUDA.value, alone=0):
-        if record.machine in machines and isinstance(record.outcome, Measured):
+    for record in study.find("profile.shard", device=Device.CUDA.value, alone=0):
+        same = record.machine in machines and is_of(record.subject, shape)
+        if same and isinstance(record.outcome, Measured):
             key = tuple(record.subject[name] for name in _NAMES)
             groups.setdefault(key, []).append(record)
     return ShardTable(_time(members) for members in groups.values())

@@ -1,16 +1,17 @@
 """What `linkbound profile` left in a study, read back for verdicts and pages (P1, E1)."""
 
 import math
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Measured, Record
 from linkbound.links.types import Arm
+from linkbound.model.types import ModelShape
 from linkbound.profile.effects import Against, Effect
 from linkbound.profile.pieces import StepPieces, last_step
+from linkbound.profile.subjects import is_of
 from linkbound.profile.types import CHUNK_TOKENS, Point, Timeline, chunks_of
 from linkbound.report.types import EffectShown, ProfileShown, StepShown, TimelineShown
 from linkbound.splits.types import Phase, Split
@@ -19,20 +20,25 @@ from linkbound.study.reading import MachineRead, convert, convert_picked, conver
 from linkbound.verdict.profiled import Profiled
 
 PICTURED_BATCH = 32
+_UNDISTURBED = {"alone": None, "delay_s": None}
 
 _Key = tuple[Split, Arm | None, Against, Point]
 
 
-def effect_records(study: Study, held: MachineRead, model: str) -> tuple[Record, ...]:
-    """What profiles of this machine show by themselves; `model` is the name of a shape."""
-    found = study.find("profile.effect", model=model)
-    return tuple(one for one in found if one.machine == held.fingerprint.id)
+def effect_records(study: Study, held: MachineRead, shape: ModelShape) -> tuple[Record, ...]:
+    """What profiles of this machine and model show by themselves."""
+    return _own(study.find("profile.effect"), held, shape)
 
 
-def read_profiled(study: Study, held: MachineRead, model: str) -> tuple[Profiled, ...]:
+def _own(records: Iterable[Record], held: MachineRead, shape: ModelShape) -> tuple[Record, ...]:
+    here = held.fingerprint.id
+    return tuple(one for one in records if one.machine == here and is_of(one.subject, shape))
+
+
+def read_profiled(study: Study, held: MachineRead, shape: ModelShape) -> tuple[Profiled, ...]:
     """Every compared point, each as the last profile shows it."""
     found: dict[_Key, Profiled] = {}
-    for record in effect_records(study, held, model):
+    for record in effect_records(study, held, shape):
         effect = convert_whole(record, Effect, "text")
         for pair in effect.pairs:
             found[effect.split, effect.arm, effect.against, pair.point] = Profiled(
@@ -46,24 +52,19 @@ def read_profiled(study: Study, held: MachineRead, model: str) -> tuple[Profiled
     return tuple(found.values())
 
 
-def read_profile(study: Study, held: MachineRead, model: str) -> ProfileShown | None:
+def read_profile(study: Study, held: MachineRead, shape: ModelShape) -> ProfileShown | None:
     """What profiles of this machine and model found, the last of each; None without any."""
-    mine = {"model": model, "alone": None, "delay_s": None}
-    steps = tuple(
-        _step(record)
-        for record in latest(study, "profile.parts", **mine)
-        if record.machine == held.fingerprint.id
-    )
+    parts = latest(study, "profile.parts", **_UNDISTURBED)
+    steps = tuple(_step(record) for record in _own(parts, held, shape))
     if not steps:
         return None
     return ProfileShown(
         steps=steps,
         effects=tuple(
             EffectShown(text=convert(one, "text", str), record_ids=(one.id,))
-            for one in latest(study, "profile.effect", model=model)
-            if one.machine == held.fingerprint.id
+            for one in _own(latest(study, "profile.effect"), held, shape)
         ),
-        timelines=_timelines(study, held, mine),
+        timelines=_timelines(study, held, shape),
     )
 
 
@@ -101,13 +102,11 @@ def _point(record: Record) -> Point:
     )
 
 
-def _timelines(
-    study: Study, held: MachineRead, mine: Mapping[str, Any]
-) -> tuple[TimelineShown, ...]:
+def _timelines(study: Study, held: MachineRead, shape: ModelShape) -> tuple[TimelineShown, ...]:
     """The last traced step of every split and arm at the points that are pictured."""
     runs: dict[Point, dict[str, Record]] = {}
-    for record in study.find("profile.run", **mine):
-        if record.machine == held.fingerprint.id and isinstance(record.outcome, Measured):
+    for record in _own(study.find("profile.run", **_UNDISTURBED), held, shape):
+        if isinstance(record.outcome, Measured):
             runs.setdefault(_point(record), {})[_name(record)] = record
     return tuple(
         TimelineShown(name=name, point=point, step=step, record_ids=(record.id,))

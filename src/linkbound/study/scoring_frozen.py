@@ -5,9 +5,10 @@ from pathlib import Path
 
 from linkbound.evidence.store import is_database
 from linkbound.evidence.study import Study
+from linkbound.model.derive import shape_key
 from linkbound.model.types import ModelShape
 from linkbound.predict.frozen import Frozen, FrozenContent, matched, parse_frozen, timing
-from linkbound.predict.points import Observation, Prediction, observation, shape_key
+from linkbound.predict.points import Observation, Prediction, observation
 from linkbound.predict.score import score
 from linkbound.predict.score_types import FrozenSet, Score
 from linkbound.serve import parse_runs

@@ -144,7 +144,7 @@ def _key(study: Study, stage: Stage, asked: Request) -> StageKey:
 def _profiled_by(study: Study, asked: Request) -> tuple[str, ...]:
     """Records of profiles that a verdict shows."""
     held = read_machine_record(study, asked.sources.name)
-    return tuple(one.id for one in effect_records(study, held, asked.shape.name))
+    return tuple(one.id for one in effect_records(study, held, asked.shape))
 
 
 def _topology(study: Study, sources: Sources) -> bool:

@@ -35,7 +35,7 @@ def judge_all(
 ) -> None:
     """A record of the verdict for each load."""
     held = read_machine_record(study, machine)
-    profiled = read_profiled(study, held, read_shape(study, model)[1].name)
+    profiled = read_profiled(study, held, read_shape(study, model)[1])
     for one in cases(study, machine, model, loads, min_gain):
         case = one.case
         verdict = with_break_even(judge(one), case, one.engine)
