@@ -43,7 +43,7 @@ class Layout(NamedTuple):
     kinds: tuple[tuple[int, ...], ...]
     """Forms of the groups of each replica, replicas in no order."""
     boundaries: tuple[tuple[int, ...], ...]
-    """Forms of the pairs that send from each stage to the next, in no order."""
+    """Forms of the pairs that send from each stage to the next, of all replicas; in no order."""
     spread: tuple[int, ...]
     """Form of all GPUs of each stage, where replicas share experts."""
 
@@ -60,7 +60,7 @@ class Layout(NamedTuple):
 
 def layout_of(tree: Tree, unit: Unit, groups: tuple[Group, ...]) -> Layout:
     """The layout with these groups, in rank order: replica by replica, stage by stage."""
-    followers = [number for number in range(len(groups)) if number % unit.pp]
+    followers = range(1, min(unit.pp, len(groups)))
     stages = [groups[stage :: unit.pp] for stage in range(unit.pp)] if unit.shared > 1 else []
     forms = [tree.group_form(group) for group in groups]
     return Layout(
@@ -68,9 +68,7 @@ def layout_of(tree: Tree, unit: Unit, groups: tuple[Group, ...]) -> Layout:
         kinds=tuple(
             sorted(tuple(forms[at : at + unit.pp]) for at in range(0, len(forms), unit.pp))
         ),
-        boundaries=tuple(
-            sorted(_boundary(tree, groups[number - 1], groups[number]) for number in followers)
-        ),
+        boundaries=tuple(sorted(_boundary(tree, unit, groups, stage) for stage in followers)),
         spread=tuple(tree.group_form(sum(stage, ())) for stage in stages),
     )
 
@@ -134,6 +132,12 @@ def _facing(tree: Tree, senders: Group, group: Group) -> Group:
     return tuple(placed[at] for at in range(len(senders)))
 
 
-def _boundary(tree: Tree, senders: Group, receivers: Group) -> tuple[int, ...]:
-    pairs = zip(senders, receivers, strict=True)
+def _boundary(tree: Tree, unit: Unit, groups: tuple[Group, ...], stage: int) -> tuple[int, ...]:
+    """Forms of all pairs that send into the stage at once: the slowest replica's counts."""
+    senders, receivers = groups[stage - 1 :: unit.pp], groups[stage :: unit.pp]
+    pairs = (
+        pair
+        for one, other in zip(senders, receivers, strict=True)
+        for pair in zip(one, other, strict=True)
+    )
     return tuple(sorted({tree.pair_form(src, dst) for src, dst in pairs}))
