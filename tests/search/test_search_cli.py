@@ -104,7 +104,7 @@ def test_a_demand_that_an_interval_crosses(capsys: Any) -> None:
     assert run(["search", *words, *slo]) == 0
     out = capsys.readouterr().out
     assert re.search(r"full_tok/s +held +full_ttft_ms +full_tpot_ms +full_good_req/s\n", out)
-    assert "full_: with every replica at its limit and nothing waiting." in out
+    assert "full_: with every replica at its limit and nothing waiting;" in out
 
 
 def test_what_it_keeps_rests_on_constants_curves_and_model() -> None:

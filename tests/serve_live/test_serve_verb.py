@@ -228,7 +228,7 @@ def test_docs_name_every_flag_and_engine():
 
 def test_list_is_printed():
     out = run_verb("--list").stdout
-    assert "vllm: vLLM [verified with 0.24.0 on 2x H200: tp2, arm p2p]" in out
+    assert "vllm: vLLM [verified with 0.24.0 on H200: one GPU, tp2 in arms p2p, nccl" in out
     assert "sglang: SGLang [unverified]" in out
     blocks = {block.partition(":")[0]: block for block in out.split("\n\n")}
     assert "side by side: yes, its cache is told its size" in blocks["vllm"]

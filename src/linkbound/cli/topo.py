@@ -83,7 +83,11 @@ def _keep(path: Path, files: tuple[Path, ...], machine: str | None, found: Machi
     from linkbound.study.sources import read_sources
 
     paths = [machine] if machine else [_as_path(file) for file in files]
-    seen = [one for name in paths for one in seen_machine(name, found, read_sources(name))]
+    seen = [
+        one
+        for name in paths
+        for one in seen_machine(name, found, read_sources(name, is_machine=False))
+    ]
     seen += [] if paths else [seen_host({"machine": msgspec.to_builtins(found)})]
     named = [machine] if machine else [str(file) for file in files]
     subject = {"machine": named or ["this host"]}
@@ -102,7 +106,7 @@ def read_machine_named(name: str) -> Machine:
     from linkbound.study.machines import load_machine
     from linkbound.study.sources import read_sources
 
-    return load_machine(read_sources(name))
+    return load_machine(read_sources(name, is_machine=False))
 
 
 def read_paths(paths: tuple[Path, ...]) -> Machine:

@@ -77,14 +77,18 @@ def read_recorded(name: str) -> Sources:
     return _read(_recorded() / name, name, recorded=True)
 
 
-def read_sources(name_or_path: str) -> Sources:
-    """A shipped machine by name, or a file or folder by path."""
+def read_sources(name_or_path: str, *, is_machine: bool = True) -> Sources:
+    """A shipped machine by name, or a file or folder by path.
+
+    `is_machine`: a study keeps what it says under the folder's name, which must be free.
+    """
     path = Path(name_or_path)
     if name_or_path in recorded_names():
         return read_recorded(name_or_path)
     with _readable(name_or_path):
         if path.is_dir():
-            return _read(path, _own_name(path), recorded=True)
+            name = _own_name(path) if is_machine else path.resolve().name
+            return _read(path, name, recorded=True)
         if path.is_file():
             file = SourceFile(name=path.name, data=_bytes(path, path.name))
             note = f"{path.name}: a file"
