@@ -4,8 +4,10 @@
 `scripts/gpu serve` on 2026-11-30, 14:32 UTC (docs/simulation.md). `served_h200_one.jsonl`: one GPU
 of another machine, three cells, by `scripts/gpu alone`, 17:00 UTC, predicted before in
 docs/frozen/llama-3.1-8b-served-one.json. A header a cell, then a row a request, seconds from the
-start of the schedule, rounded to 10 us; warm-up left out. No request failed, each had 512 and 64
-tokens by the server's own count.
+start of the schedule, rounded to 10 us; warm-up left out. `served_h200_arms.jsonl`: five contenders
+side by side on two H200, by `scripts/gpu serve`, 18:15 UTC, predicted before in
+llama-3.1-8b-served-3.json; rounded to 0.1 ms. No request failed, each had 512 and 64 tokens by the
+server's own count.
 """
 
 import json
@@ -22,8 +24,10 @@ from linkbound.serve.latency import summarise
 from linkbound.serve.load_types import Chunk, Request
 from linkbound.serve.records import load_record
 
-PAIR, ONE = (Path(__file__).with_name(f"served_h200_{name}.jsonl") for name in ("pair", "one"))
-FROZEN = Path(__file__).parents[2] / "docs/frozen/llama-3.1-8b-served-one.json"
+PAIR, ONE, ARMS = (
+    Path(__file__).with_name(f"served_h200_{name}.jsonl") for name in ("pair", "one", "arms")
+)
+FROZEN = Path(__file__).parents[2] / "docs/frozen"
 POISSON, CLOSED = "30/s poisson", "64 at once"
 Cells = list[tuple[dict[str, Any], list[Request]]]
 
@@ -80,8 +84,9 @@ def keep_machine(path: Path, gpus: str, memory: str = "1x 140 GiB") -> str:
     return here.id
 
 
-def frozen_score(capsys: Any, path: Path) -> Any:
-    words = ["simulate", "llama-3.1-8b", "--score", str(path), "--frozen", str(FROZEN), "--json"]
+def frozen_score(capsys: Any, path: Path, name: str = "one") -> Any:
+    frozen = FROZEN / f"llama-3.1-8b-served-{name}.json"
+    words = ["simulate", "llama-3.1-8b", "--score", str(path), "--frozen", str(frozen), "--json"]
     assert run(words) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -156,3 +161,31 @@ def test_a_frozen_load_of_two_gpus_needs_the_same_links(tmp_path: Path, capsys: 
     path = tmp_path / "pair.linkbound"
     keep(path, PAIR, keep_machine(path, "2x NVIDIA H200", "2x 140 GiB"))
     assert frozen_score(capsys, path)["rows"] == []
+
+
+def test_frozen_loads_of_every_arm(tmp_path: Path, capsys: Any) -> None:
+    """What docs/simulation.md says of 40/s, and docs/serve.md of what was measured."""
+    path = tmp_path / "arms.linkbound"
+    keep(path, ARMS)
+    document = frozen_score(capsys, path, "3")
+    assert {row["timing"] for row in document["rows"]} == {"before"}
+    rows = {
+        (row["contender"], row["figure"]): row
+        for row in document["rows"]
+        if row["cell"].startswith("40/s")
+    }
+    for contender, tpot_ms, tpot_error, ttft_ms, ttft_error in (
+        ("tp2 p2p", 18.3, 0.33, 102, 0.09),
+        ("tp2 nccl", 20.9, 0.28, 110, 0.00),
+        ("tp2 staged", 26.3, 0.21, 182, 0.23),
+        ("pp2 p2p", 19.9, 0.14, 92.9, 0.09),
+        ("2 replicas", 8.59, 0.07, 81.3, 0.28),
+    ):
+        tpot, ttft = rows[contender, "tpot_p99_s"], rows[contender, "ttft_p99_s"]
+        assert 1e3 * tpot["measured"] == pytest.approx(tpot_ms, rel=0.01)
+        assert 1e3 * ttft["measured"] == pytest.approx(ttft_ms, rel=0.01)
+        assert tpot["error"] == pytest.approx(tpot_error, abs=0.01)
+        assert ttft["error"] == pytest.approx(ttft_error, abs=0.01)
+    few = [row for row in document["rows"] if row["cell"].startswith(("13/s", "27/s", "64 at"))]
+    assert few
+    assert not any("p99" in row["figure"] for row in few), "p99 takes 1,000 requests"
