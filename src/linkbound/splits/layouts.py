@@ -137,7 +137,8 @@ def _boundary(tree: Tree, unit: Unit, groups: tuple[Group, ...], stage: int) -> 
     senders, receivers = groups[stage - 1 :: unit.pp], groups[stage :: unit.pp]
     pairs = (
         pair
-        for one, other in zip(senders, receivers, strict=True)
+        # While layouts are listed, the last replica may not have this stage yet.
+        for one, other in zip(senders, receivers, strict=False)
         for pair in zip(one, other, strict=True)
     )
     return tuple(sorted({tree.pair_form(src, dst) for src, dst in pairs}))
