@@ -37,15 +37,18 @@ def test_limits_are_finite_too(capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--score", "r.jsonl", "--prompt", "5"], "--prompt has no effect with --score."),
-        (["--score", "r.jsonl", "--override", "a=1"], "--override has no effect with --score."),
+        (["--score", "r.jsonl", "--prompt", "5"], "--prompt has no effect: --score is written."),
+        (
+            ["--score", "r.jsonl", "--override", "a=1"],
+            "--override has no effect: --score is written.",
+        ),
         (
             ["--points", "r.jsonl", "--freeze", "f.json", "--concurrency", "7"],
-            "--concurrency has no effect with --points.",
+            "--concurrency has no effect: --points is written.",
         ),
         (
             ["--score", "r.jsonl", "--frozen", "f.json", *HERE],
-            "--machine has no effect with --frozen.",
+            "--machine has no effect: --frozen is written.",
         ),
     ],
 )
@@ -57,17 +60,26 @@ def test_predict_refuses_what_it_would_not_read(words: list[str], said: str, cap
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--score", "s", "--cache-tokens", "7"], "--cache-tokens has no effect with --score."),
-        (["--score", "s", "--reuse", "0.5"], "--reuse has no effect with --score."),
-        (["--score", "s", "--seed", "2"], "--seed has no effect with --score."),
-        (["--score", "s", "--engine", "sglang"], "--engine has no effect with --score."),
-        (["--score", "s", "--frozen", "f", *HERE], "--machine has no effect with --frozen."),
+        (
+            ["--score", "s", "--cache-tokens", "7"],
+            "--cache-tokens has no effect: --score is written.",
+        ),
+        (["--score", "s", "--reuse", "0.5"], "--reuse has no effect: --score is written."),
+        (["--score", "s", "--seed", "2"], "--seed has no effect: --score is written."),
+        (["--score", "s", "--engine", "sglang"], "--engine has no effect: --score is written."),
+        (["--score", "s", "--frozen", "f", *HERE], "--machine has no effect: --frozen is written."),
         (
             ["--score", "s", "--frozen", "f", "--sequences", "9"],
-            "--sequences has no effect with --frozen.",
+            "--sequences has no effect: --frozen is written.",
         ),
-        (["--concurrency", "2", "--burstiness", "2"], "--burstiness has no effect with no --rate."),
-        (["--trace", "t.jsonl", "--prompt", "7"], "--prompt has no effect with --trace alone."),
+        (
+            ["--concurrency", "2", "--burstiness", "2"],
+            "--burstiness has no effect: no --rate is written.",
+        ),
+        (
+            ["--trace", "t.jsonl", "--prompt", "7"],
+            "--prompt has no effect: --trace alone is written.",
+        ),
     ],
 )
 def test_simulate_refuses_what_it_would_not_read(words: list[str], said: str, capsys: Any) -> None:
@@ -101,12 +113,3 @@ def test_a_frozen_set_is_scored_by_the_verb_that_froze_it(
     ):
         assert run(words) == 2
         assert said in capsys.readouterr().err
-
-
-def test_an_engine_that_nobody_knows_is_refused_before_the_search(capsys: Any) -> None:
-    """It ended with 0 and `not with this engine`."""
-    words = ["search", "llama-3.1-8b", *HERE, "--concurrency", "8", "--engine", "nosuch"]
-    assert run(words) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "No command is known for 'nosuch'." in shown.err

@@ -110,7 +110,7 @@ def test_prefill_apart_and_a_trace(tmp_path: Path, capsys: Any) -> None:
         ((), "No load was given"),
         (("--rate", "1", "--split", "one", "--arm", "staged"), "--arm staged has no effect"),
         (("--rate", "1", "--split", "tp4"), "needs 4 GPUs"),
-        (("--rate", "1", "--score", "s.linkbound"), "--rate has no effect with --score"),
+        (("--rate", "1", "--score", "s.linkbound"), "--rate has no effect: --score is written"),
         (("--score", "missing.linkbound"), "no study missing.linkbound"),
     ],
 )

@@ -8,18 +8,20 @@ from click.core import ParameterSource
 from linkbound.errors import UsageError
 
 
-def refuse_given(names: Collection[str], because: str, *, why: str, hint: str) -> None:
+def refuse_given(
+    names: Collection[str], because: str, *, why: str, hint: str = "Leave it out."
+) -> None:
     """Raises UsageError where one of these parameters of the command under way was written."""
     for option in _given():
         if option.name in names:
             _refuse(option, because, why, hint)
 
 
-def refuse_all_but(names: Collection[str], because: str, *, why: str, hint: str) -> None:
+def refuse_all_but(names: Collection[str], because: str, *, why: str) -> None:
     """Raises UsageError where any other option of the command under way was written."""
     for option in _given():
         if option.name not in names:
-            _refuse(option, because, why, hint)
+            _refuse(option, because, why, "Leave it out.")
 
 
 def _given() -> list[click.Option]:

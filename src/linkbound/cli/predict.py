@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from linkbound.cli.freezing import check_freezing, freeze_option, frozen_option, keep_frozen
+from linkbound.cli.given import refuse_given
 from linkbound.cli.options import (
     HELP,
     load_options,
@@ -16,7 +17,6 @@ from linkbound.cli.options import (
     to_overrides,
 )
 from linkbound.cli.studies import open_study
-from linkbound.cli.unused import refuse_given
 from linkbound.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,9 +106,11 @@ def _check(
     check_freezing(freeze_file, measured, frozen_file)
     if model is None:
         file = "--score" if points is None else "--points"
-        refuse_given(_ASKED, file, "The rows of the file say what is asked.")
+        refuse_given(_ASKED, f"{file} is written", why="The rows of the file say what is asked.")
     if frozen_file is not None:
-        refuse_given(("machine",), "--frozen", "A frozen set says which machine it is of.")
+        refuse_given(
+            ("machine",), "--frozen is written", why="A frozen set says which machine it is of."
+        )
 
 
 def _score(study: "Study", sources: "Sources", runs: Path, as_json: bool) -> None:

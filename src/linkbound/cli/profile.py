@@ -126,7 +126,6 @@ def command(
             ("traces", "as_json"),
             "--trace runs nothing and keeps nothing",
             why="It reads what was recorded.",
-            hint="Leave it out.",
         )
         click.echo(tables.render_traces(traces, as_json))
         return 0

@@ -47,7 +47,6 @@ def refuse_ignored(engine: "Engine", asked: dict[str, Any]) -> None:
             ("label",),
             f"{engine.name} is started here",
             why="What is started has the name of its split and arm.",
-            hint="Leave it out.",
         )
     else:
         refuse_given(
@@ -59,7 +58,7 @@ def refuse_ignored(engine: "Engine", asked: dict[str, Any]) -> None:
     if asked["rates"] is None:
         refuse_given(
             ("burstiness",),
-            "no --rate is there",
+            "no --rate is written",
             why="It is the shape of the gaps between arrivals.",
             hint="Write --rate 4 --burstiness 0.5.",
         )
@@ -68,7 +67,7 @@ def refuse_ignored(engine: "Engine", asked: dict[str, Any]) -> None:
 def refuse_beside(name: str) -> None:
     """Raises UsageError for what `--list`, `--import` or `--all-reduce` does not read."""
     read, because = _ONLY[name]
-    refuse_all_but(read, because, why="It would be read by nothing.", hint="Leave it out.")
+    refuse_all_but(read, because, why="It would be read by nothing.")
 
 
 def plan_run(model: str | None, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from linkbound.cli.freezing import check_freezing, freeze_option, frozen_option, keep_frozen
+from linkbound.cli.given import refuse_given
 from linkbound.cli.options import (
     HELP,
     SHARE,
@@ -21,7 +22,6 @@ from linkbound.cli.options import (
     to_overrides,
 )
 from linkbound.cli.studies import existing, open_study
-from linkbound.cli.unused import refuse_given
 from linkbound.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,9 +114,13 @@ def command(
         _refuse_unread(asked)
         wanted = _asked(asked)
     else:
-        refuse_given(_STATED, "--score", "Measured cells say themselves what was asked.")
+        refuse_given(
+            _STATED, "--score is written", why="Measured cells say themselves what was asked."
+        )
     if measured is not None and frozen_file is not None:
-        refuse_given(_PRICED, "--frozen", "Nothing is simulated: what was frozen stands.")
+        refuse_given(
+            _PRICED, "--frozen is written", why="Nothing is simulated: what was frozen stands."
+        )
         _score_frozen(path, model, frozen_file, measured, as_json)
         return
     sources = read_machine_sources(machine)
@@ -210,9 +214,17 @@ def _where(sources: "Sources") -> str:
 def _refuse_unread(asked: dict[str, Any]) -> None:
     """Raises UsageError for options of a kind of load that is not asked for."""
     if asked["rates"] is None:
-        refuse_given(("burstiness",), "no --rate", "It is about the gaps between arrivals.")
+        refuse_given(
+            ("burstiness",),
+            "no --rate is written",
+            why="It is the shape of the gaps between arrivals.",
+        )
         if asked["concurrency"] is None and asked["trace_file"] is not None:
-            refuse_given(("prompt", "output"), "--trace alone", "A trace has lengths of its own.")
+            refuse_given(
+                ("prompt", "output"),
+                "--trace alone is written",
+                why="A trace has lengths of its own.",
+            )
 
 
 def _asked(asked: dict[str, Any]) -> "Asked":

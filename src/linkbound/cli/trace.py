@@ -75,7 +75,6 @@ def command(
             ("limit_s",),
             "nothing is run",
             why="It ends a command that runs too long.",
-            hint="Leave it out.",
         )
     if argv:
         return _trace_command(argv, limit_s, path, as_json)
