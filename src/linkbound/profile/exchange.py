@@ -142,7 +142,7 @@ class Exchange:
             with self._call(SAMPLED, Operation.SEND_RECV, ranks, tokens.nbytes):
                 self._transport.receive(tokens, rank.number + away)
 
-    def again(self, call: Call) -> "Again | None":
+    def again(self, call: Call) -> Again | None:
         """A collective of this kind and size, uncounted; None for what takes two sides.
 
         Sums of sums grow beyond all bounds unless what is sent is written anew.

@@ -26,7 +26,6 @@ _MEANING = {
     Answer.REJECT: "the split does not pay",
     Answer.UNDECIDED: "the data cannot tell",
 }
-_LINK_KINDS = (TermKind.CROSSINGS, TermKind.WAITING)
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 
+from linkbound.model.derive import BLOCK_TOKENS
 from linkbound.model.types import ModelShape
 from linkbound.splits.cache import RankCache, rank_cache
 from linkbound.splits.ranks import stage_layers
 from linkbound.splits.types import Split
 
-BLOCK_TOKENS = 16
-"""Of the engines that can be told the size of their cache; the kind of a cache may round up."""
 MORE = 1.1
 """Times what a load needs: a cache that is just full makes an engine put sequences back."""
 _SPARE_SEQUENCES = 2

@@ -103,7 +103,7 @@ class _Contest:
         if not self._begin(start, left):
             return []
         watch = PathWatch(self._meter, self._run, contender)
-        self._meter.rest()
+        watch.rest()
         while left:
             turn, *left = left
             if self._lane.measure(start, watch, turn) is not None:

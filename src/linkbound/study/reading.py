@@ -207,11 +207,6 @@ def read_forecasts(study: Study, **subject: Any) -> tuple[tuple[Record, Forecast
     )
 
 
-def read_maps(study: Study, **subject: Any) -> tuple[tuple[Record, MapRead], ...]:
-    records = study.find("predict.map", **subject)
-    return tuple((record, convert(record, "map", MapRead)) for record in records)
-
-
 def read_verdicts(study: Study, **subject: Any) -> tuple[tuple[Record, Verdict], ...]:
     records = study.find("verdict.load", **subject)
     return tuple((record, convert(record, "verdict", Verdict)) for record in records)

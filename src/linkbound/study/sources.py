@@ -18,6 +18,7 @@ from linkbound.values import Value
 
 DEFAULT_MACHINE = "h200-pair"
 MANIFEST = "machine.toml"
+_MANIFEST_WHY = "It says what the files of a machine cannot."
 MAX_FILES = 500
 MAX_FILE_BYTES = 64 * 1024 * 1024
 
@@ -195,9 +196,6 @@ def _memory_bytes(name: str, model: str, size: str) -> int:
 
 def _manifest_error(name: str, what: str, hint: str) -> InputError:
     return InputError(f"{name}/{MANIFEST} cannot be used: {what}.", why=_MANIFEST_WHY, hint=hint)
-
-
-_MANIFEST_WHY = "It says what the files of a machine cannot."
 
 
 def _walk(folder: Traversable, prefix: str) -> list[SourceFile]:

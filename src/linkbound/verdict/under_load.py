@@ -39,17 +39,13 @@ def judge_under_load(
     simulations: Sequence[Simulation], min_gain: float
 ) -> tuple[LoadComparison, ...]:
     """One comparison for each split among simulations of one load."""
-    baselines = [one for one in simulations if not _crosses(one)]
+    baselines = [one for one in simulations if not crosses(one.scenario)]
     return tuple(
         _compare(one, baseline, min_gain)
         for one in simulations
-        if _crosses(one)
+        if crosses(one.scenario)
         for baseline in _best(one, baselines)
     )
-
-
-def _crosses(one: Simulation) -> bool:
-    return crosses(one.scenario)
 
 
 def _gpus(one: Simulation) -> int:
