@@ -7,23 +7,23 @@ import msgspec
 
 from linkbound.evidence.types import Derived, Finding, Level, Record, Severity
 from linkbound.links.types import Arm
+from linkbound.serve.alike import Alike, alike, copies_of_call_s, ratios, told_apart
 from linkbound.serve.batch_types import HandOver
 from linkbound.serve.compare_batches import BatchRow, Beyond, Middle
 from linkbound.serve.hand_over_rows import HandOverRow
 from linkbound.serve.traffic_rows import TrafficRow
 from linkbound.serve.twin import NOT_IN_IT
 from linkbound.splits.parse_split import parse_split
+from linkbound.units import format_time
 
-ALIKE = 0.05
-"""Times that differ by less are called alike, as a gain below it keeps no plan."""
-UNSURE = 0.25
-"""Over all pairs of calls times may differ by so much and still be called alike."""
 _DIRECT = (Arm.P2P, Arm.NCCL)
 _CROSSING = "Compute grew, and what crosses between the GPUs cost more than it saved."
 _IN_TURN = (
     "The whole batch is computed stage after stage: one GPU works and the others wait. The split "
     "adds memory and no speed, and sending every layer its inputs is work of its own."
 )
+_NOTHING = "nothing that was seen here."
+_NO_CALL = "a whole call by no more than its copies. For prefills measure more calls."
 _Handed = Mapping[tuple[str, tuple[int, int, int]], HandOverRow]
 """By contender and point."""
 
@@ -39,7 +39,7 @@ def batch_findings(
     return (
         *slower_batches(rows, in_turn=in_turn),
         *alike_on_every_path(rows, handed, traffic, in_turn=in_turn),
-        *(_no_faster(rows) if in_turn else ()),
+        *(_no_faster(rows, handed) if in_turn else ()),
     )
 
 
@@ -83,14 +83,27 @@ def alike_on_every_path(
     in_turn: bool = False,
 ) -> Iterator[Finding]:
     """Splits by layers that are as fast staged as direct, with what crosses as the reason (D1)."""
-    found = {(one.contender, one.point): one for one in handed}
+    found = _by_contender(handed)
     for staged in rows:
         if _arm(staged) is not Arm.STAGED or not _is_by_layers(staged):
             continue
         for direct in rows:
             same = (direct.split, direct.point) == (staged.split, staged.point)
-            if same and _arm(direct) in _DIRECT and _alike(direct.whole_s, staged.whole_s):
-                yield _does_not_matter(direct, staged, found, traffic, in_turn)
+            if same and _arm(direct) in _DIRECT:
+                one, other = _found(found, direct), _found(found, staged)
+                copies_s = (
+                    copies_of_call_s(other) - copies_of_call_s(one) if one and other else None
+                )
+                if shown := alike(direct, staged, copies_s):
+                    yield _does_not_matter(direct, staged, shown, found, traffic, in_turn)
+
+
+def _by_contender(handed: Sequence[HandOverRow]) -> _Handed:
+    return {(one.contender, one.point): one for one in handed}
+
+
+def _found(handed: _Handed, row: BatchRow) -> HandOverRow | None:
+    return handed.get((row.contender, row.point))
 
 
 def _arm(row: BatchRow) -> Arm | None:
@@ -103,33 +116,16 @@ def _is_by_layers(row: BatchRow) -> bool:
     return not row.twin and split.pp > 1 and split.tp == 1
 
 
-def _alike(one: Middle | None, other: Middle | None) -> bool:
-    """Their middles are close, and no call of one is told apart from those of the other.
-
-    Calls that spread too far say nothing; calls that are close in every pair are alike too.
-    """
-    if one is None or other is None:
-        return False
-    low, high = _ratios(other, one)
-    overlap = low <= 1 <= high
-    margin = UNSURE if overlap else ALIKE
-    return abs(other.value / one.value - 1) < ALIKE and 1 - margin < low and high < 1 + margin
-
-
-def _ratios(one: Middle, other: Middle) -> tuple[float, float]:
-    return one.low / other.high, one.high / other.low
-
-
 def _does_not_matter(
     direct: BatchRow,
     staged: BatchRow,
+    shown: Alike,
     handed: _Handed,
     traffic: Sequence[TrafficRow],
     in_turn: bool,
 ) -> Finding:
-    assert direct.whole_s is not None
-    assert staged.whole_s is not None
-    pair = [one for row in (direct, staged) if (one := handed.get((row.contender, row.point)))]
+    pair = [one for row in (direct, staged) if (one := _found(handed, row))]
+    apart = _prefill_words(staged, direct, handed)
     why = _handed_words(*pair) if len(pair) == 2 else _counted_words(direct, staged, traffic)
     if in_turn:
         why += (
@@ -141,10 +137,10 @@ def _does_not_matter(
         level=Level.SEEN,
         severity=Severity.INFO,
         seen=f"{_point(staged)}: {staged.contender} takes "
-        f"{_times_as_long(staged.whole_s, direct.whole_s)} as {direct.contender}.",
-        why=why,
-        remedy="For this split a faster link, or peer-to-peer where there is none, changes nothing "
-        "that was seen here.",
+        f"{_times_as_long(staged, direct)} as {direct.contender}.{apart}",
+        why=f"{why} {shown.words}",
+        remedy="For this split a faster link, or peer-to-peer where there is none, changes "
+        + (_NO_CALL if apart else _NOTHING),
         record_ids=(
             *direct.record_ids,
             *staged.record_ids,
@@ -157,9 +153,28 @@ def _point(row: BatchRow) -> str:
     return f"{row.batch} x {row.prompt_tokens:,} + {row.output_tokens}"
 
 
-def _times_as_long(one: Middle, other: Middle) -> str:
-    low, high = _ratios(one, other)
-    return f"{one.value / other.value:.2f} ({low:.2f} to {high:.2f}) times as long"
+def _times_as_long(one: BatchRow, other: BatchRow) -> str:
+    assert one.whole_s is not None
+    assert other.whole_s is not None
+    low, high = ratios(one.whole_s, other.whole_s)
+    return f"{one.whole_s.value / other.whole_s.value:.2f} ({low:.2f} to {high:.2f}) times as long"
+
+
+def _prefill_words(one: BatchRow, other: BatchRow, handed: _Handed) -> str:
+    """That prefills are told apart where whole calls are not, and what copies explain of it."""
+    mine, theirs = one.prefill_s, other.prefill_s
+    if mine is None or theirs is None or not told_apart(mine, theirs):
+        return ""
+    words = f" Prefill alone is told apart: {_range_words(mine)} against {_range_words(theirs)}"
+    rows = _found(handed, one), _found(handed, other)
+    if rows[0] is None or (rows[1] is None and other.gpus > 1):
+        return f"{words}."
+    alone_s = rows[0].last.prefill.time_s - (rows[1].last.prefill.time_s if rows[1] else 0)
+    return f"{words}; copies alone explain {format_time(abs(alone_s))} of that."
+
+
+def _range_words(time: Middle) -> str:
+    return f"{time.value * 1e3:,.1f} ms ({time.low * 1e3:,.1f} to {time.high * 1e3:,.1f})"
 
 
 def _handed_words(direct: HandOverRow, staged: HandOverRow) -> str:
@@ -196,30 +211,35 @@ def _counted_words(direct: BatchRow, staged: BatchRow, traffic: Sequence[Traffic
     return f"{words}."
 
 
-def _no_faster(rows: Sequence[BatchRow]) -> Iterator[Finding]:
+def _no_faster(rows: Sequence[BatchRow], handed: Sequence[HandOverRow]) -> Iterator[Finding]:
     """Splits by layers that are alike one GPU; what is slower is said elsewhere."""
+    found = _by_contender(handed)
     for more in rows:
         if more.whole_s is None or not _is_by_layers(more):
             continue
+        copies = _found(found, more)
         for one in rows:
             if one.point != more.point or one.gpus > 1 or one.twin or one.whole_s is None:
                 continue
             slower = more.whole_s.low > one.whole_s.high
-            if not slower and _alike(one.whole_s, more.whole_s):
-                yield _in_turn(more, one, more.whole_s, one.whole_s)
+            # One GPU copies nothing to another: all copies are the split's.
+            shown = alike(one, more, copies_of_call_s(copies) if copies else None)
+            if not slower and shown:
+                yield _in_turn(more, one, shown, found)
 
 
-def _in_turn(more: BatchRow, one: BatchRow, time: Middle, alone: Middle) -> Finding:
+def _in_turn(more: BatchRow, one: BatchRow, shown: Alike, handed: _Handed) -> Finding:
+    copies = _found(handed, more)
     return Finding(
         code="stages-take-turns",
         level=Level.SEEN,
         severity=Severity.WARNING,
-        seen=f"{_point(more)}: {more.contender} takes {_times_as_long(time, alone)} as "
-        f"{one.contender}, with {more.gpus} GPUs.",
-        why=_IN_TURN,
+        seen=f"{_point(more)}: {more.contender} takes {_times_as_long(more, one)} as "
+        f"{one.contender}, with {more.gpus} GPUs.{_prefill_words(more, one, handed)}",
+        why=f"{_IN_TURN} {shown.words}",
         remedy=f"Where the model fits run {one.contender}, and replicas for more requests; or "
         "tensor parallelism, which an engine such as vLLM has.",
-        record_ids=(*more.record_ids, *one.record_ids),
+        record_ids=(*more.record_ids, *one.record_ids, *(copies.record_ids if copies else ())),
     )
 
 
