@@ -1,7 +1,7 @@
 """Layouts up to symmetry: every placement has its like in the list, and none is in it twice."""
 
 import random
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given
@@ -113,6 +113,66 @@ def test_how_many_layouts_there_are(sizes: tuple[int, ...], unit: Unit, expected
 
 
 UNITS = [Unit(1, 1), Unit(2, 1), Unit(3, 1), Unit(1, 2), Unit(1, 3), Unit(2, 2), Unit(1, 2, 2)]
+Profile = tuple[tuple[object, ...], tuple[object, ...]]
+
+
+def profile(tree: Tree, unit: Unit, groups: tuple[tuple[int, ...], ...]) -> Profile:
+    """What a call's time depends on: each stage's groups and spread, and who sends into it."""
+    stages = [groups[stage :: unit.pp] for stage in range(unit.pp)]
+    inside = tuple(
+        (tuple(sorted({tree.group_form(one) for one in stage})), tree.group_form(sum(stage, ())))
+        for stage in stages
+    )
+    sends = (
+        tuple(
+            sorted(
+                {
+                    tree.pair_form(src, dst)
+                    for one, other in zip(senders, receivers, strict=True)
+                    for src, dst in zip(one, other, strict=True)
+                }
+            )
+        )
+        for senders, receivers in pairwise(stages)
+    )
+    return inside, tuple(sorted(sends))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "unit", "most"),
+    [
+        ((2, 3), Unit(1, 3, 2), None),  # every order of six
+        *(
+            (sizes, unit, 4000)
+            for sizes in ((2, 2, 2), (4, 2))
+            for unit in (Unit(1, 3, 2), Unit(1, 4, 2))
+        ),
+    ],
+)
+def test_no_cost_of_replicas_that_share_experts_is_missed(
+    sizes: tuple[int, ...], unit: Unit, most: int | None
+) -> None:
+    """All orders or some: each costs what a listed layout does, and equal signatures cost alike."""
+    found = nested(*sizes)
+    tree, gpus = tree_of(found), range(len(found.gpus))
+    draw = random.Random(f"{sizes} {unit}")
+    orders = (
+        permutations(gpus, unit.size)
+        if most is None
+        else (tuple(draw.sample(gpus, unit.size)) for _ in range(most))
+    )
+    by_signature: dict[object, set[Profile]] = {}
+    for order in orders:
+        groups = tuple((gpu,) for gpu in order)
+        signature = layout_of(tree, unit, groups).signature
+        by_signature.setdefault(signature, set()).add(profile(tree, unit, groups))
+    assert all(len(profiles) == 1 for profiles in by_signature.values())
+    # One of those with equal signatures is priced.
+    listed = {one.signature: one.groups for one in layouts(tree, unit, tree.free)}
+    everything = set().union(*by_signature.values())
+    assert everything <= {profile(tree, unit, groups) for groups in listed.values()}
+
+
 KINDS = st.sampled_from([NV, PHB, None])
 
 
