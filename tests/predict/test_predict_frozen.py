@@ -163,12 +163,17 @@ def test_a_right_hash_of_something_else_is_one_error(changes: dict[str, Any]) ->
         (None, Timing.UNKNOWN),
         ("2026-11-30T13:00:00", Timing.UNKNOWN),
         ("noon", Timing.UNKNOWN),
+        # The test's now is 13:00 on the day of the freezing.
+        ("2026-12-01T13:00:00+00:00", Timing.BEFORE),
+        ("2026-12-01T13:00:01+00:00", Timing.UNKNOWN),
+        ("9999-12-31T23:59:59+00:00", Timing.UNKNOWN),
     ],
 )
 def test_a_measurement_is_set_beside_the_time_of_freezing(
     started: str | None, found: Timing
 ) -> None:
-    assert timing(NOW, started) is found
+    now = datetime(2026, 11, 30, 13, tzinfo=UTC)
+    assert timing(NOW, started, now) is found
 
 
 def observed(**changes: Any) -> Observation:
@@ -250,6 +255,21 @@ def test_only_rows_measured_after_the_freezing_count(tmp_path: Path, capsys: Any
     assert "Measured after that: 2 of 6 rows." in out
     assert out.count("not frozen before") == 2
     assert out.count("measured at an unknown time") == 2
+
+
+def test_a_row_that_says_it_will_be_measured_does_not_count(tmp_path: Path, capsys: Any) -> None:
+    file = freeze_file(tmp_path, ARM_ROWS)
+    ahead = after(25 * 3600)
+    rows = [{**ARM_ROWS[0], "started": ahead}, {**ARM_ROWS[1], "started": after(23 * 3600)}]
+    words = ["predict", "--score", str(measure(tmp_path, rows)), "--frozen", str(file)]
+    capsys.readouterr()
+    assert run([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["timing"] for one in document["rows"][:2]} == {"unknown"}
+    assert {one["timing"] for one in document["rows"][2:]} == {"before"}
+    assert document["summary"]["tpot_s"]["rows"] == 1
+    (line,) = document["skipped"]
+    assert f"it says that it began {ahead}, more than a day after now" in line
 
 
 def test_what_was_frozen_is_scored_and_not_what_is_predicted_now(

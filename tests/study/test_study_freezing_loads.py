@@ -1,6 +1,7 @@
 """Simulated loads frozen before `serve` runs them, then set beside its cells."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from linkbound.splits.types import Split
 
 ASKED = ["--rate", "4,8", "--requests", "120", "--prompt", "512", "--output", "16"]
 SPLITS = ["--split", "one", "--split", "tp2", "--arm", "staged"]
-LATER, EARLIER = "2999-01-01T00:00:00+00:00", "1999-01-01T00:00:00+00:00"
+LATER, EARLIER = (datetime.now(UTC) + timedelta(hours=12)).isoformat(), "1999-01-01T00:00:00+00:00"
+FUTURE = "2999-01-01T00:00:00+00:00"
+"""No time that can be."""
 
 
 def freeze(folder: Path, rates: str = "4,8") -> Path:
@@ -147,7 +150,9 @@ def test_cells_that_state_their_requests_are_found_by_the_same_words(
     assert len({row["cell"] for row in document["rows"]}) == 1
 
 
-@pytest.mark.parametrize(("started", "timing"), [(EARLIER, "later"), (None, "unknown")])
+@pytest.mark.parametrize(
+    ("started", "timing"), [(EARLIER, "later"), (None, "unknown"), (FUTURE, "unknown")]
+)
 def test_cells_that_were_not_measured_after_it_count_nowhere(
     started: str | None, timing: str, tmp_path: Path, capsys: Any
 ) -> None:
@@ -160,6 +165,7 @@ def test_cells_that_were_not_measured_after_it_count_nowhere(
     assert run([*words, "--frozen", str(file)]) == 0
     out = capsys.readouterr().out
     assert f"Measured after that: 0 of {len(document['rows'])} rows." in out
+    assert ("clocks differ" in "".join(document["skipped"])) is (started == FUTURE)
 
 
 def test_other_cells_and_machines_are_listed(tmp_path: Path, capsys: Any) -> None:

@@ -1,5 +1,6 @@
 """What a study measured becomes points that a frozen set can be set beside."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from linkbound.splits.types import Phase, Split
 from linkbound.study.observing import Observed, observe
 from linkbound.study.scoring_frozen import read_frozen, score_frozen
 
-STARTED = "2999-01-01T00:00:00+00:00"
-"""Long after anything that a test freezes."""
+STARTED = (datetime.now(UTC) + timedelta(hours=12)).isoformat()
+"""After anything that a test freezes, and still no time that cannot be."""
 
 
 def request(index: int, sent_s: float, first_s: float, end_s: float, **changes: Any) -> Request:

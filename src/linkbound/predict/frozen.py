@@ -6,7 +6,7 @@ shown by who has seen the id before: a post, a commit, a study that holds it.
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -20,6 +20,8 @@ from linkbound.predict.score_types import Timing
 from linkbound.values import Value
 
 SCHEMA, VERSION = "linkbound.frozen", 1
+CLOCKS_APART = timedelta(days=1)
+"""A measurement that says it began later than this from now has another clock, or no true time."""
 _HINT = "Give the file that `linkbound predict --freeze FILE` wrote, as it was written."
 
 
@@ -98,15 +100,27 @@ def _hash(content: object) -> str:
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
-def timing(frozen: str, started: str | None) -> Timing:
+def timing(frozen: str, started: str | None, now: datetime) -> Timing:
     """Whether predictions frozen at one time were there before a measurement of another.
 
-    A measurement that began in the second of the freezing counts as earlier.
+    A measurement that began in the second of the freezing counts as earlier; one that has not
+    begun yet, by the clock of who scores it, says nothing.
     """
     fixed, measured = _when(frozen), None if started is None else _when(started)
-    if fixed is None or measured is None:
+    if fixed is None or measured is None or not_yet(started, now) is not None:
         return Timing.UNKNOWN
     return Timing.BEFORE if fixed < measured else Timing.LATER
+
+
+def not_yet(started: str | None, now: datetime) -> str | None:
+    """Why the time of a measurement is none that can be: it lies ahead. None where it does not."""
+    measured = None if started is None else _when(started)
+    if measured is None or measured - now <= CLOCKS_APART:
+        return None
+    return (
+        f"it says that it began {measured.isoformat()}, more than a day after now: clocks differ, "
+        "so when it was measured is unknown, and it does not count."
+    )
 
 
 def _when(text: str) -> datetime | None:

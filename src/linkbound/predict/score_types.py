@@ -15,7 +15,7 @@ class Timing(StrEnum):
     LATER = "later"
     """Frozen when the measurement had begun, or after it."""
     UNKNOWN = "unknown"
-    """Nothing says when it was measured."""
+    """Nothing says when it was measured, or what says it lies ahead of now."""
 
 
 class ScoreRow(Value, frozen=True, kw_only=True):

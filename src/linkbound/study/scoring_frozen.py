@@ -1,13 +1,14 @@
 """A frozen set beside what was measured after it, in a runs file or in a study (E3)."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from linkbound.evidence.store import is_database
 from linkbound.evidence.study import Study
 from linkbound.model.derive import shape_key
 from linkbound.model.types import ModelShape
-from linkbound.predict.frozen import Frozen, FrozenContent, matched, parse_frozen, timing
+from linkbound.predict.frozen import Frozen, FrozenContent, matched, not_yet, parse_frozen, timing
 from linkbound.predict.points import Observation, Prediction, observation
 from linkbound.predict.score import score
 from linkbound.predict.score_types import FrozenSet, Score
@@ -29,14 +30,14 @@ def score_frozen(study: Study, frozen: Frozen, path: Path) -> Score:
 
     Nothing is predicted: what was frozen stands.
     """
-    content = frozen.content
+    content, now = frozen.content, datetime.now(UTC)
     observed, elsewhere, blobs = _measured(study, path, content)
     pairs, rest = matched(content.predictions, [(one.observation, one.shape) for one in observed])
     found = score(
         pairs,
-        (*elsewhere, *map(_unasked, rest)),
+        (*elsewhere, *map(_unasked, rest), *_ahead((one for _, one in pairs), now)),
         frozen=FrozenSet(id=frozen.id, frozen=content.frozen),
-        timing=[timing(content.frozen, one.started) for _, one in pairs],
+        timing=[timing(content.frozen, one.started, now) for _, one in pairs],
     )
     study.append(
         score_record(
@@ -88,6 +89,15 @@ def _elsewhere(observed: Iterable[Observed], content: FrozenContent) -> tuple[st
 
 def _unasked(one: Observation) -> str:
     return f"{_name(one)}: no prediction of it was frozen."
+
+
+def _ahead(observed: Iterable[Observation], now: datetime) -> list[str]:
+    """What says that it will be measured."""
+    return [
+        f"{_name(one)}: {reason}"
+        for one in observed
+        if (reason := not_yet(one.started, now)) is not None
+    ]
 
 
 def _name(one: Observation) -> str:

@@ -4,6 +4,7 @@ A cell is simulated from what was asked of it; what was measured is read after.
 """
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -11,7 +12,7 @@ from linkbound.errors import UsageError
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Measured, Record, canonical_json
 from linkbound.links import Arm
-from linkbound.predict.frozen import Frozen, timing
+from linkbound.predict.frozen import Frozen, not_yet, timing
 from linkbound.predict.score_types import FrozenSet
 from linkbound.predict.simulate.score import (
     LoadScore,
@@ -95,7 +96,7 @@ def _shown(record: Record) -> str:
 
 def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadScore:
     """Every measured cell beside what was frozen of it; `study` keeps the score."""
-    content = frozen.content
+    content, now = frozen.content, datetime.now(UTC)
     fixed = {
         (one.engine, one.model, one.contender, canonical_json(cell_dimensions(one.cell))): one
         for one in content.loads
@@ -115,7 +116,10 @@ def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadSco
         else:
             started = [record.started for record in kept]
             first = None if None in started else min(one for one in started if one is not None)
-            when = timing(content.frozen, first)
+            # One repeat whose time lies ahead leaves all of them without one.
+            ahead = [(one, reason) for one in started if (reason := not_yet(one, now)) is not None]
+            skipped += [f"{_shown(records[0])}: {reason}" for _, reason in ahead[:1]]
+            when = timing(content.frozen, ahead[0][0] if ahead else first, now)
             rows += score_cell(rows_of(kept)[0], found.figures, when)
     score = LoadScore(
         rows=tuple(rows),
