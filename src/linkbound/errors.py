@@ -5,7 +5,7 @@ LinkboundError            1    ran and failed: no usable result for what was ask
 ├── InputError            2    a file is not what it was taken for
 │   └── ModelRefused      2    a model has keys whose meaning for the cache is unknown
 ├── MissingExtra          2    a part of the package is not installed
-├── NothingToMeasure      3    no driver, or too few GPUs
+├── NothingToMeasure      3    no driver, too few GPUs, too little memory
 ├── CorruptionFound       4    wrong bytes or a hang were found (L6)
 ├── StudyError            1    the study file cannot be used
 ├── TimeLimit           124    a time limit was reached
@@ -55,7 +55,7 @@ class MissingExtra(LinkboundError):
 
 
 class NothingToMeasure(LinkboundError):
-    """No driver, or too few GPUs for what was asked."""
+    """No driver, too few GPUs or too little memory for what was asked."""
 
     exit_code = 3
 

@@ -66,6 +66,45 @@ def test_without_enough_gpus_nothing_is_run(model: str, monkeypatch: pytest.Monk
     assert "0 GPUs are here, 2 are needed." in str(ran.exception)
 
 
+def meminfo(folder: Path, available: str) -> Path:
+    (folder / "proc").mkdir()
+    text = f"MemTotal:       65536000 kB\nMemFree:  1 kB\n{available}"
+    (folder / "proc" / "meminfo").write_text(text)
+    return folder
+
+
+def test_without_enough_memory_no_processor_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama-3.1-8b in float32: 8.03 G parameters of 4 bytes, 29.92 GiB, and its cache."""
+    root = meminfo(tmp_path, "MemAvailable:   31457280 kB\n")
+    read = probe.read_available_bytes
+    monkeypatch.setattr(probe, "read_available_bytes", lambda: read(root))
+    monkeypatch.setattr(profile, "require_torch", lambda: None)
+
+    def run(*_: object, **__: object) -> JobResult:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(profile, "run_job", run)
+    words = ["llama-3.1-8b", "--split", "one", "--split", "tp2", "--arm", "staged"]
+    small = ["--device", "cpu", "--batch", "1", "--prompt", "64"]
+    ran = CliRunner().invoke(profile.command, [*words, *small, "--batch", "8"])
+    assert isinstance(ran.exception, NothingToMeasure)
+    said = str(ran.exception)
+    assert "needs at least 30.08 GiB of this host's memory, 30.00 GiB are available." in said
+    assert "--override num_hidden_layers=2" in said
+    ran = CliRunner().invoke(profile.command, [*words, *small, "--override", "num_hidden_layers=2"])
+    assert not isinstance(ran.exception, NothingToMeasure)
+    alone = ["llama-3.1-8b", "--split", "tp2", "--shards", "64", *small]
+    ran = CliRunner().invoke(profile.command, alone)
+    assert not isinstance(ran.exception, NothingToMeasure)
+
+
+def test_a_kernel_that_does_not_say_its_memory(tmp_path: Path) -> None:
+    assert probe.read_available_bytes(tmp_path) is None
+    assert probe.read_available_bytes(meminfo(tmp_path, "")) is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -18,6 +18,7 @@ from linkbound.evidence import Finding, Study
 from linkbound.links.types import Arm
 from linkbound.model.types import ModelShape
 from linkbound.profile.effects import Effect, effects
+from linkbound.profile.host_memory import host_bytes
 from linkbound.profile.launch import JobResult, require_torch, run_job
 from linkbound.profile.plan import interleave, plan_jobs, plan_shards, points, shard_points
 from linkbound.profile.plan_words import job_words
@@ -32,6 +33,7 @@ from linkbound.profile.shards import ShardCheck, shard_checks
 from linkbound.profile.summary import Row, rows
 from linkbound.profile.types import Device, Job
 from linkbound.splits.parse_split import parse_split
+from linkbound.units import format_capacity
 
 
 @click.command("profile", context_settings=HELP)
@@ -155,6 +157,8 @@ def command(
     require_torch()
     if where is Device.CUDA:
         _require_gpus(max(1 if job.alone is not None else job.split.gpus for job in jobs))
+    else:
+        _require_memory(jobs)
     with _study(path) as study:
         results, run_ids, machine = _measure(plan, limit_s, study)
         found = _conclude(results, run_ids, shape, machine, study)
@@ -180,6 +184,24 @@ def _require_gpus(wanted: int) -> None:
             why="Each rank has a GPU of its own.",
             hint="Choose smaller splits, time shards alone with --shards, or try the code out "
             "with --device cpu.",
+        )
+
+
+def _require_memory(jobs: Sequence[Job]) -> None:
+    """Children come one after another: the largest must fit."""
+    from linkbound.topology import probe
+
+    available = probe.read_available_bytes()
+    largest = max(jobs, key=host_bytes)
+    needed = host_bytes(largest)
+    if available is not None and needed > available:
+        raise NothingToMeasure(
+            f"{job_words(largest)} needs at least {format_capacity(needed)} of this host's memory, "
+            f"{format_capacity(available)} are available.",
+            why="On processors every rank's weights, in float32, and its cache are in it; the "
+            "kernel would end what runs.",
+            hint="Choose a smaller model or fewer layers (--override num_hidden_layers=2), a "
+            "smaller --batch or --prompt, or a shard alone with --shards.",
         )
 
 

@@ -27,6 +27,7 @@ _ATTRIBUTES = (
     "resource",
 )
 _NODE = re.compile(r"^node(\d{1,6})$")
+_MEM_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d{1,15}) kB", re.MULTILINE)
 _MEM_TOTAL = re.compile(r"MemTotal:\s+(\d{1,15}) kB")
 _IOMMU_WORD = re.compile(r"^(?:\w*iommu\w*|pci|pcie_acs_override)=")
 _CONTAINER_WORDS = ("docker", "kubepods", "containerd", "lxc", "libpod")
@@ -103,6 +104,12 @@ def read_host(root: Path = Path("/")) -> dict[str, str]:
         "iommu_arguments": _iommu_arguments(root),
     }
     return {name: value for name, value in said.items() if value}
+
+
+def read_available_bytes(root: Path = Path("/")) -> int | None:
+    """Memory that new processes can have without swapping; None where the kernel does not say."""
+    found = _MEM_AVAILABLE.search(_read(root / "proc/meminfo") or "")
+    return int(found[1]) * 1024 if found else None
 
 
 def _entries(folder: Path) -> list[Path]:
