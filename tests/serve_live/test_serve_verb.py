@@ -294,3 +294,25 @@ def test_import_prints_and_keeps(tmp_path):
     with Study.open(tmp_path / "i.linkbound") as study:
         (record,) = study.find("serve.import")
         assert study.blob(record.blobs[0]) == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "context"),
+    [(1000, 24, 1088), (131_000, 72, 131_072), (131_040, 32, 131_072)],
+)
+def test_no_engine_is_asked_for_more_context_than_the_model_has(prompt, output, context):
+    words = ["llama-3.1-8b", "--engine", "vllm", "--dummy-weights", "--rate", "1", "--dry-run"]
+    found = CliRunner().invoke(command, [*words, "--prompt", str(prompt), "--output", str(output)])
+    assert f"--max-model-len {context} " in found.output
+
+
+def test_a_batch_keeps_whole_blocks_inside_the_context():
+    words = ["llama-3.1-8b", "--engine", "vllm-offline", "--dummy-weights", "--dry-run"]
+    found = CliRunner().invoke(command, [*words, "--batch", "1x131000+8"])
+    assert '"max_model_len": 131072' in found.output
+
+
+def test_a_model_that_is_not_here_keeps_the_margin():
+    words = ["somebody/model", "--engine", "vllm", "--rate", "1", "--dry-run"]
+    found = CliRunner().invoke(command, [*words, "--prompt", "100", "--output", "10"])
+    assert "--max-model-len 176 " in found.output

@@ -133,9 +133,24 @@ def _cells(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
         cells=plan_cells(words),
         repeats=1,
         slo=parse_slo(asked["slo"]),
-        context_tokens=max(map(sum, lengths)) + CONTEXT_MARGIN,
+        context_tokens=_context_tokens(model, max(map(sum, lengths))),
         sequences=1,
     )
+
+
+def _context_tokens(model: str, longest: int, block: int = 1) -> int:
+    """The longest sequence with the margin, in whole blocks, as far as the model takes so many.
+
+    Engines end where more is asked than the model's file states; one not here states nothing.
+    """
+    from linkbound.model.read_model import read_model
+
+    wanted = -(-(longest + CONTEXT_MARGIN) // block) * block
+    try:
+        most = read_model(model).max_context
+    except InputError:
+        return wanted
+    return wanted if most is None else min(wanted, max(most, longest))
 
 
 def _batches(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
@@ -159,7 +174,7 @@ def _batches(model: str, engine: "Engine", asked: dict[str, Any]) -> "ServeRun":
         batches=batches,
         repeats=1,
         # A whole number of blocks of 1,024: the recorded runs had 9,216 for 8,192 and one more.
-        context_tokens=-(-(longest + CONTEXT_MARGIN) // 1024) * 1024,
+        context_tokens=_context_tokens(model, longest, block=1024),
         sequences=1,
         batch_limit_s=asked["limit_s"],
     )
