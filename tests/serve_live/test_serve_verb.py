@@ -316,3 +316,11 @@ def test_a_model_that_is_not_here_keeps_the_margin():
     words = ["somebody/model", "--engine", "vllm", "--rate", "1", "--dry-run"]
     found = CliRunner().invoke(command, [*words, "--prompt", "100", "--output", "10"])
     assert "--max-model-len 176 " in found.output
+
+
+def test_places_are_refused_where_nothing_schedules():
+    words = ["llama-3.1-8b", "--engine", "transformers-offline", "--dummy-weights", "--batch", "1"]
+    with pytest.raises(UsageError, match="--sequences has no effect: transformers-offline has no"):
+        CliRunner().invoke(
+            command, [*words, "--sequences", "4", "--dry-run"], catch_exceptions=False
+        )

@@ -42,6 +42,12 @@ def refuse_ignored(engine: "Engine", asked: dict[str, Any]) -> None:
         why="Requests have arrivals; a batch is given at once.",
         hint="Write --engine vllm for requests, --engine vllm-offline for batches.",
     )
+    if batches and engine.rules is None:
+        refuse_given(
+            ("sequences",),
+            f"{engine.name} has no scheduler",
+            why="All sequences of a batch go through the model at once.",
+        )
     if engine.starts:
         refuse_given(
             ("label",),
