@@ -88,19 +88,17 @@ def test_calls_that_scatter_show_nothing_without_copies() -> None:
     assert found(*EIGHT.values(), copies=()) == {}
 
 
-def test_one_sequence_rests_on_the_copies_and_says_that_prefills_differ() -> None:
-    """(1.81 - 0.799) + 32 x (1.76 - 0.745) = 33.5 ms of 34.2 + 32 x 33.6 = 1,109 ms."""
-    finding = found(*ONE.values())["link-does-not-matter pp2 staged"]
-    assert finding.seen == (
-        "1 x 1,024 + 33: pp2 staged takes 1.16 (0.21 to 3.61) times as long as pp2 p2p. Prefill "
-        "alone is told apart: 53.7 ms (38.1 to 54.0) against 34.2 ms (33.9 to 34.7); copies alone "
-        "explain 1.01 ms of that."
-    )
-    assert "rests on the copies timed alone: single calls scatter and overlap" in finding.why
-    assert "The copies alone explain at most 33.5 ms of a call of 1.11 s, 3.0%." in finding.why
-    assert "nothing that was seen" not in finding.remedy
-    assert "a whole call by no more than its copies. For prefills" in finding.remedy
-    assert finding.record_ids[2:] == ("copies pp2 p2p", "copies pp2 staged")
+def test_a_prefill_that_is_slower_beyond_its_copies_is_a_link_that_matters() -> None:
+    """53.7 against 34.2 ms, of which copies explain 1: whatever whole calls do."""
+    assert "link-does-not-matter pp2 staged" not in found(*ONE.values())
+    # Also where the whole calls are as close as can be.
+    close = row("pp2 staged", 1, (53.7, 38.1, 54.0), (33.0, 29.4, 170))
+    assert "link-does-not-matter pp2 staged" not in found(ONE["p2p"], close)
+    same = row("pp2 staged", 1, (34.9, 34.8, 35.0), (33.0, 29.4, 170))
+    finding = found(ONE["p2p"], same)["link-does-not-matter pp2 staged"]
+    assert "Prefill alone is told apart: 34.9 ms (34.8 to 35.0)" in finding.seen
+    assert "copies alone explain 1.01 ms of that." in finding.seen
+    assert finding.remedy.endswith("changes no whole call by as much as 5 %.")
 
 
 def test_eight_sequences_rest_on_close_medians_and_on_the_copies() -> None:
@@ -121,17 +119,17 @@ def test_two_gpus_are_no_faster_than_one_by_the_same_rule() -> None:
     assert "takes 1.03 (0.33 to 7.71) times as long as one GPU, with 2 GPUs." in finding.seen
     assert "explain at most 24.6 ms of a call of 1.07 s, 2.3%." in finding.why
     assert finding.record_ids == ("pp2 p2p", "one GPU", "copies pp2 p2p")
-    # Medians 20 % apart, and copies beyond 5 %: undecided.
+    # Medians 20 % apart: undecided, as are 8 sequences with 37 %.
     assert "stages-take-turns pp2 staged" not in shown
+    assert not any("take-turns" in name for name in found(*EIGHT.values()))
 
 
 @pytest.mark.parametrize(
     ("token", "copies_s", "ground"),
     [
-        ((33.6, 29.4, 170), 0.050, Ground.COPIES),
-        ((33.6, 29.4, 170), -0.050, Ground.COPIES),
-        ((38.7, 34.8, 109), 0.060, None),  # medians 15 % apart
-        ((34.0, 29.4, 170), 0.060, Ground.BOTH),
+        ((34.0, 29.4, 170), 0.060, Ground.COPIES),
+        ((34.0, 29.4, 170), -0.060, Ground.COPIES),
+        ((38.7, 34.8, 109), 0.010, None),  # medians 15 % apart, however little the copies are
         ((34.0, 29.4, 170), 0.112, None),  # copies beyond 10 %
         ((34.0, 29.4, 170), None, None),
         ((34.0, 33.4, 34.4), 0.112, Ground.CALLS),

@@ -1,7 +1,9 @@
 """Whether two contenders' calls are alike, and on what ground: calls, or copies timed alone (D1).
 
 Calls of an engine that its host drives scatter by tens of percents. Copies that were timed alone
-do not: they bound what a path can change of a call, however much its calls scatter.
+do not: beside medians that are close they say how much of a call the path is. By themselves they
+show nothing, since a path may cost more than its copies: streams that wait, work that no longer
+overlaps.
 """
 
 from enum import StrEnum
@@ -25,18 +27,14 @@ class Ground(StrEnum):
 
     CALLS = "calls"
     """Medians are close, and no pair of calls is far apart."""
-    COPIES = "copies"
-    """Calls overlap, and the copies alone explain next to nothing of a call."""
-    BOTH = "both"
+    COPIES = "medians and copies"
     """Calls overlap, medians are close, and the copies alone explain little of a call."""
 
 
 _WORDS = {
     Ground.CALLS: "This rests on the calls: their medians are close, and no pair of them is far "
     "apart.",
-    Ground.COPIES: "This rests on the copies timed alone: single calls scatter and overlap, and "
-    "tell no difference.",
-    Ground.BOTH: "This rests on the medians, which are close, and on the copies timed alone: "
+    Ground.COPIES: "This rests on the medians, which are close, and on the copies timed alone: "
     "single calls scatter and overlap.",
 }
 
@@ -73,16 +71,12 @@ def alike(base: BatchRow, other: BatchRow, copies_s: float | None) -> Alike | No
     low, high = ratios(two, one)
     overlap = low <= 1 <= high
     margin = UNSURE if overlap else ALIKE
-    close = abs(two.value / one.value - 1) < ALIKE
-    share = None if copies_s is None else abs(copies_s) / one.value
-    if close and 1 - margin < low and high < 1 + margin:
-        ground = Ground.CALLS
-    elif share is None or not overlap:
+    if abs(two.value / one.value - 1) >= ALIKE:
         return None
-    elif share < ALIKE:
+    if 1 - margin < low and high < 1 + margin:
+        ground = Ground.CALLS
+    elif overlap and copies_s is not None and abs(copies_s) / one.value < EXPLAINED:
         ground = Ground.COPIES
-    elif close and share < EXPLAINED:
-        ground = Ground.BOTH
     else:
         return None
     return Alike(ground=ground, call_s=one.value, copies_s=copies_s)
@@ -91,6 +85,12 @@ def alike(base: BatchRow, other: BatchRow, copies_s: float | None) -> Alike | No
 def ratios(one: Middle, other: Middle) -> tuple[float, float]:
     """The least and the most over all pairs of calls."""
     return one.low / other.high, one.high / other.low
+
+
+def differs(one: Middle, other: Middle, explained_s: float) -> bool:
+    """Whether they are told apart, by more than `explained_s` seconds and what is called alike."""
+    beyond_s = abs(one.value - other.value) - explained_s
+    return told_apart(one, other) and beyond_s >= ALIKE * min(one.value, other.value)
 
 
 def told_apart(one: Middle, other: Middle) -> bool:

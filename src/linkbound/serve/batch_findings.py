@@ -7,7 +7,7 @@ import msgspec
 
 from linkbound.evidence.types import Derived, Finding, Level, Record, Severity
 from linkbound.links.types import Arm
-from linkbound.serve.alike import Alike, alike, copies_of_call_s, ratios, told_apart
+from linkbound.serve.alike import Alike, alike, copies_of_call_s, differs, ratios, told_apart
 from linkbound.serve.batch_types import HandOver
 from linkbound.serve.compare_batches import BatchRow, Beyond, Middle
 from linkbound.serve.hand_over_rows import HandOverRow
@@ -23,7 +23,7 @@ _IN_TURN = (
     "adds memory and no speed, and sending every layer its inputs is work of its own."
 )
 _NOTHING = "nothing that was seen here."
-_NO_CALL = "a whole call by no more than its copies. For prefills measure more calls."
+_NO_CALL = "no whole call by as much as 5 %."
 _Handed = Mapping[tuple[str, tuple[int, int, int]], HandOverRow]
 """By contender and point."""
 
@@ -94,7 +94,8 @@ def alike_on_every_path(
                 copies_s = (
                     copies_of_call_s(other) - copies_of_call_s(one) if one and other else None
                 )
-                if shown := alike(direct, staged, copies_s):
+                shown = alike(direct, staged, copies_s)
+                if shown and not _prefill_differs(staged, direct, found):
                     yield _does_not_matter(direct, staged, shown, found, traffic, in_turn)
 
 
@@ -160,17 +161,32 @@ def _times_as_long(one: BatchRow, other: BatchRow) -> str:
     return f"{one.whole_s.value / other.whole_s.value:.2f} ({low:.2f} to {high:.2f}) times as long"
 
 
+def _prefill_differs(staged: BatchRow, direct: BatchRow, handed: _Handed) -> bool:
+    """Whether prefills alone are told apart by more than their copies: then the path matters."""
+    mine, theirs = staged.prefill_s, direct.prefill_s
+    if mine is None or theirs is None:
+        return False
+    return differs(mine, theirs, _prefill_copies_s(staged, direct, handed) or 0.0)
+
+
+def _prefill_copies_s(one: BatchRow, other: BatchRow, handed: _Handed) -> float | None:
+    """By how much the copies of a prefill differ, timed alone; None where they were not."""
+    mine, theirs = _found(handed, one), _found(handed, other)
+    if mine is None or (theirs is None and other.gpus > 1):
+        return None
+    return abs(mine.last.prefill.time_s - (theirs.last.prefill.time_s if theirs else 0.0))
+
+
 def _prefill_words(one: BatchRow, other: BatchRow, handed: _Handed) -> str:
     """That prefills are told apart where whole calls are not, and what copies explain of it."""
     mine, theirs = one.prefill_s, other.prefill_s
     if mine is None or theirs is None or not told_apart(mine, theirs):
         return ""
     words = f" Prefill alone is told apart: {_range_words(mine)} against {_range_words(theirs)}"
-    rows = _found(handed, one), _found(handed, other)
-    if rows[0] is None or (rows[1] is None and other.gpus > 1):
+    alone_s = _prefill_copies_s(one, other, handed)
+    if alone_s is None:
         return f"{words}."
-    alone_s = rows[0].last.prefill.time_s - (rows[1].last.prefill.time_s if rows[1] else 0)
-    return f"{words}; copies alone explain {format_time(abs(alone_s))} of that."
+    return f"{words}; copies alone explain {format_time(alone_s)} of that."
 
 
 def _range_words(time: Middle) -> str:
