@@ -1,7 +1,9 @@
 """The runtime on a GPU against the same weights in float32 on a CPU, and one real profile."""
 
+from pathlib import Path
 from typing import Any
 
+import profile_gpus
 import pytest
 from msgspec.structs import replace
 from profile_models import MODELS
@@ -111,6 +113,21 @@ def test_a_pair_is_profiled_on_the_path_of_its_arm(model: str, split: str, arm: 
         assert (row.instrument_s is not None) == (row.launch == Launch.GRAPH)
         repeatable = row.launch == Launch.EAGER or arm is not Arm.STAGED
         assert (row.calls_s is not None) == (job.split.tp > 1 and repeatable)
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("arm", [Arm.P2P, Arm.NCCL])
+@pytest.mark.parametrize(("model", "split"), [("dense", "tp2"), ("mixture", "tp2 ep2")])
+def test_a_pair_gives_the_logits_of_one_process(
+    tmp_path: Path, model: str, split: str, arm: Arm
+) -> None:
+    from linkbound.profile.transport import Alone
+
+    whole = profile_gpus.logits(profile_gpus.job_of(model, "one", None, Device.CPU), 0, Alone())
+    expected = torch.tensor(whole)
+    found = torch.tensor(profile_gpus.logits_of_two(tmp_path, model, split, arm))
+    error = (found - expected).norm(dim=-1) / expected.norm(dim=-1)
+    assert error.median(dim=-1).values.max().item() < TOLERANCE
 
 
 @pytest.mark.gpu(1)

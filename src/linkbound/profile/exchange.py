@@ -56,30 +56,33 @@ class Exchange:
 
     def reduced_product(self, x: torch.Tensor, weight: Matrix) -> torch.Tensor:
         """x · weightᵀ summed over the tensor group: the row-parallel product of a layer."""
-        if len(self.tensor) == 1:
-            return ops.product(x, weight)
-        own, outputs = self._symmetric, weight.shape[0]
-        if own is None or not own.takes(len(x) * outputs * x.element_size()):
-            return self.all_reduce(ops.product(x, weight), CrossingKind.TENSOR)
-        product = ops.product(x, weight, own.input(len(x), outputs))
-        return self._reduce_own(own, product, CrossingKind.TENSOR)
+        into = self.summand(len(x), weight.shape[0])
+        return self.all_reduce(ops.product(x, weight, into), CrossingKind.TENSOR)
+
+    def summand(self, rows: int, columns: int) -> torch.Tensor | None:
+        """Where to write what `all_reduce` is to sum; None where any tensor does.
+
+        Peers read it there: what is elsewhere is copied first.
+        """
+        own = self._symmetric
+        if own is None or not own.takes(rows * columns * self.dtype.itemsize):
+            return None
+        return own.input(rows, columns)
 
     def all_reduce(self, x: torch.Tensor, kind: str) -> torch.Tensor:
-        """Sum of token x hidden over the tensor group; holds until the next sum."""
+        """Sum of token x hidden over the tensor group; holds until the next summand is written."""
         if len(self.tensor) == 1:
             return x
-        own = self._symmetric
-        if own is not None and own.takes(x.nbytes):
-            return self._reduce_own(own, own.input(*x.shape).copy_(x), kind)
+        into = self.summand(*x.shape)
         self._delay()
-        with self._call(kind, Operation.ALL_REDUCE, self.tensor, x.nbytes):
-            return self._transport.all_reduce(x, self.tensor)
-
-    def _reduce_own(self, own: "SymmetricAllReduce", x: torch.Tensor, kind: str) -> torch.Tensor:
-        self._delay()
-        name = own.implementation(x.nbytes)
+        if self._symmetric is None or into is None:
+            with self._call(kind, Operation.ALL_REDUCE, self.tensor, x.nbytes):
+                return self._transport.all_reduce(x, self.tensor)
+        if x.data_ptr() != into.data_ptr():
+            into.copy_(x)
+        name = self._symmetric.implementation(x.nbytes)
         with self._call(kind, Operation.ALL_REDUCE, self.tensor, x.nbytes, name):
-            return own.reduce(x)
+            return self._symmetric.reduce(into)
 
     def all_gather(self, x: torch.Tensor, ranks: tuple[int, ...], kind: str) -> torch.Tensor:
         """Rows of every rank, in rank order."""

@@ -132,7 +132,9 @@ class MoeFeedForward:
 
     def _reduced(self, x: torch.Tensor, exchange: Exchange) -> torch.Tensor:
         if not self._held.exchanges_experts:
-            return exchange.all_reduce(self._with_shared(self._routed(x), x), CrossingKind.TENSOR)
+            into = exchange.summand(*x.shape)
+            routed = self.experts(x, *self.route(x), into if self.shared is None else None)
+            return exchange.all_reduce(self._with_shared(routed, x, into), CrossingKind.TENSOR)
         tp, tensor = self._held.split.tp, self._held.rank.tensor
         padded = functional.pad(x, (0, 0, 0, -len(x) % tp))
         first, last = even(len(padded), tp, tensor)
@@ -141,12 +143,18 @@ class MoeFeedForward:
             out = self._sent_to_experts(part, exchange)
         else:
             gathered = exchange.all_gather(part, exchange.experts, CrossingKind.EXPERT)
-            out = exchange.reduce_scatter(self._routed(gathered), exchange.experts)
+            routed = self.experts(gathered, *self.route(gathered))
+            out = exchange.reduce_scatter(routed, exchange.experts)
         out = self._with_shared(out, part)
         return exchange.all_gather(out, exchange.tensor, CrossingKind.EXPERT)[: len(x)]
 
-    def _with_shared(self, routed: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return routed if self.shared is None else routed + self.shared.partial(x)
+    def _with_shared(
+        self, routed: torch.Tensor, x: torch.Tensor, into: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Shared experts added, the sum written to `into` where one is given."""
+        if self.shared is None:
+            return routed
+        return torch.add(routed, self.shared.partial(x), out=into)
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Experts of each token and their weights, which add up to 1."""
@@ -154,11 +162,17 @@ class MoeFeedForward:
         best, experts = score.topk(self.ffn.top_k, dim=-1)
         return experts, best.softmax(-1).to(x.dtype)
 
-    def _routed(self, x: torch.Tensor) -> torch.Tensor:
-        return self.experts(x, *self.route(x))
+    def experts(
+        self,
+        x: torch.Tensor,
+        chosen: torch.Tensor,
+        weights: torch.Tensor,
+        total: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Weighted sum over those of a token's experts that are on this rank.
 
-    def experts(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Weighted sum over those of a token's experts that are on this rank."""
+        Written to `total` where one is given.
+        """
         first, last = self.mine
         own = (chosen >= first) & (chosen < last)
         # Tokens of other ranks' experts sort behind the last group, where no product reaches.
@@ -175,7 +189,10 @@ class MoeFeedForward:
         each = out[back].unflatten(0, (-1, self.ffn.top_k))
         # Rows that no group covers hold whatever was in memory: replaced, not multiplied by 0.
         each = torch.where(own.unsqueeze(-1), each, 0)
-        return torch.einsum("tkh,tk->th", each, weights)
+        if total is None:
+            total = torch.empty_like(x)
+        torch.bmm(weights.unsqueeze(1), each, out=total.unsqueeze(1))
+        return total
 
     def _sent_to_experts(self, x: torch.Tensor, exchange: Exchange) -> torch.Tensor:
         """Each token goes once to every rank that has one of its experts, and comes back summed."""

@@ -197,7 +197,8 @@ class Network:
         own = (tokens >= first) & (tokens < last)
         rows = functional.embedding(torch.where(own, tokens - first, 0), self.embedding)
         rows = torch.where(own.unsqueeze(-1), rows, 0)
-        return self.exchange.all_reduce(rows, CrossingKind.EMBEDDING)
+        # It outlives the next all-reduce, whose summand may be written to the same place.
+        return self.exchange.all_reduce(rows, CrossingKind.EMBEDDING).clone()
 
     def sample(self, x: torch.Tensor, residual: torch.Tensor, piece: Piece) -> None:
         """Head and argmax at each sequence's last position."""
