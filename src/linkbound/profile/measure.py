@@ -4,6 +4,7 @@ Each has a run of its own, so that no instrument slows the steps whose time is t
 begin each run together.
 """
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,11 +33,11 @@ PREFILL_SHARE = 5
 PREFILLS_TRACED = 2
 PREFILLS_S = 1.0
 """Of all plain prefills of a point together: `LEAST_PREFILLS` of those that take longer."""
-TRACE_WARM_UPS = 2
-"""Steps under the profiler before those that count: the first one pays for its start, and of a
-prefill the second one was slow too."""
-LONG_S = 0.5
-"""A step that takes longer has one such step, and none before plain ones: its own begin warms."""
+SETTLE_S = 0.2
+"""Of steps before any that count: a GPU that rested runs large products faster for some 40 ms
+(benchmarks/bench_rest.py), so that steps are compared only where all come after such a time."""
+TRACE_WARM_UPS = 1
+"""Steps in a trace before those that count: the first one pays for its start."""
 CALLS_REPEATS = 20
 """At most as many as plain steps."""
 REST_S = 0.5
@@ -84,16 +85,16 @@ class Measurement:
         step.capture()
         spent.part("capture")
         length_s = self._length_s(step)
-        counts, long = counts_of(job, point, length_s), length_s > LONG_S
+        counts = counts_of(job, point, length_s)
+        settle = settling(length_s)
         # On both sides of the traced steps: clocks that fall under load fall for all alike.
-        times_s = self._plain(step, counts.plain - counts.plain // 2, warm=not long)
+        times_s = self._plain(step, counts.plain - counts.plain // 2, settle)
         spent.part("plain")
         timeline = None
         if counts.traced:
-            warm_ups = 1 if long else TRACE_WARM_UPS
-            timeline = self._instrumented(step, counts.traced, trace, warm_ups)
+            timeline = self._instrumented(step, counts.traced, trace, settle)
             spent.part("trace read")
-        times_s += self._plain(step, counts.plain // 2, warm=not long)
+        times_s += self._plain(step, counts.plain // 2, settle)
         spent.part("plain again")
         # Of several chunks they are the calls of one, several times.
         one_chunk = chunks_of(point, job.chunk_tokens) == 1
@@ -133,21 +134,27 @@ class Measurement:
             dist.all_reduce(length, dist.ReduceOp.MAX)
         return float(length.item())
 
-    def _plain(self, step: Step, count: int, *, warm: bool) -> list[float]:
+    def _plain(self, step: Step, count: int, settle: int) -> list[float]:
         step.reset()
         self._together()
         if not self._on_device:
             return _times(step.run, count)
-        if warm:
-            step.run()
-            step.reset()
+        self._settle(step, settle)
         return times_on_device(step.run, count)
 
-    def _instrumented(self, step: Step, count: int, trace: Path, warm_ups: int) -> Timeline:
+    def _settle(self, step: Step, count: int) -> None:
+        """Run `count` steps, all enqueued, and be back at the point's context."""
+        for index in range(count):
+            if index % self._job.steps == 0:
+                step.reset()
+            step.run()
+        step.reset()
+
+    def _instrumented(self, step: Step, count: int, trace: Path, settle: int) -> Timeline:
         step.reset()
         self._together()
         if self._on_device:
-            return self._traced(step, count, trace, warm_ups)
+            return self._traced(step, count, trace, settle)
         ledger = self._network.exchange.ledger
         with ledger.timing():
             for _ in range(count):
@@ -155,23 +162,30 @@ class Measurement:
                     step.run()
         return ledger.timeline()
 
-    def _traced(self, step: Step, count: int, path: Path, warm_ups: int) -> Timeline:
-        """Kernels of `count` steps, after `warm_ups` that are not kept.
+    def _traced(self, step: Step, count: int, path: Path, settle: int) -> Timeline:
+        """Kernels of `count` steps, after `settle` that no trace has and one that is not kept.
 
         What follows the last step bounds it.
         """
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-        with torch.profiler.profile(activities=activities) as profiler:
-            self._spent.part("profiler's start")
-            with torch.profiler.record_function("warm-up"):
-                for _ in range(warm_ups):
-                    step.run()
-            for index in range(count):
-                with torch.profiler.record_function(f"linkbound step {index}"):
-                    step.run()
-            with torch.profiler.record_function(f"linkbound step {count}"):
-                step.run() if step.point.phase is Phase.DECODE else step.reset()
-            torch.cuda.synchronize()
+        profiler = torch.profiler._KinetoProfile(activities=activities)
+        # The GPU rests for as long as this takes: it loads the instrument.
+        profiler.prepare_trace()
+        self._spent.part("profiler's start")
+        self._together()
+        self._settle(step, settle)
+        torch.cuda.synchronize()
+        profiler.start_trace()
+        with torch.profiler.record_function("warm-up"):
+            for _ in range(TRACE_WARM_UPS):
+                step.run()
+        for index in range(count):
+            with torch.profiler.record_function(f"linkbound step {index}"):
+                step.run()
+        with torch.profiler.record_function(f"linkbound step {count}"):
+            step.run() if step.point.phase is Phase.DECODE else step.reset()
+        torch.cuda.synchronize()
+        profiler.stop_trace()
         self._spent.part("traced")
         profiler.export_chrome_trace(str(path))
         self._spent.part("trace written")
@@ -231,6 +245,11 @@ class Measurement:
             dist.barrier()
         if self._on_device:
             torch.cuda.synchronize()
+
+
+def settling(length_s: float) -> int:
+    """How many steps of this length settle a GPU: one at least."""
+    return max(1, math.ceil(SETTLE_S / length_s))
 
 
 def within(timeline: Timeline, count: int) -> Timeline:
