@@ -110,7 +110,8 @@ def test_a_pair_is_profiled_on_the_path_of_its_arm(model: str, split: str, arm: 
         assert row.issued_bytes == row.crossing_bytes
         assert row.parts is not None
         assert row.parts.unmatched_s == 0
-        assert (row.instrument_s is not None) == (row.launch == Launch.GRAPH)
+        assert row.instrument_s is not None
+        assert -0.05 < row.instrument_s / row.step_s < 1
         repeatable = row.launch == Launch.EAGER or arm is not Arm.STAGED
         assert (row.calls_s is not None) == (job.split.tp > 1 and repeatable)
 
@@ -128,11 +129,3 @@ def test_a_pair_gives_the_logits_of_one_process(
     found = torch.tensor(profile_gpus.logits_of_two(tmp_path, model, split, arm))
     error = (found - expected).norm(dim=-1) / expected.norm(dim=-1)
     assert error.median(dim=-1).values.max().item() < TOLERANCE
-
-
-@pytest.mark.gpu(1)
-def test_what_the_profiler_adds_to_a_kernel_is_below_its_length() -> None:
-    from linkbound.profile.instrument import added_kernel_s
-
-    # A trivial kernel takes 1 to 2 us on any GPU: 5 us more would be another instrument.
-    assert -0.5e-6 < added_kernel_s() < 5e-6

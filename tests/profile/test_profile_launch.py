@@ -251,7 +251,7 @@ def test_calls_are_timed_alone_and_time_spent_is_told() -> None:
     result = run_job(_on_cpu("tp2"), limit_s=120)
     for one in result.ranks:
         assert len(one.with_calls_s) == len(one.products_s) == len(one.times_s)
-        assert one.added_kernel_s is None
+        assert one.under_profiler_s == ()
     assert all(one.traffic is None for one in result.ranks)
     told = [part.split(" s ")[1].split(" (")[0] for part in result.spent.split("; ")]
     assert told == [

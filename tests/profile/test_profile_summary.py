@@ -61,19 +61,31 @@ def test_parts_are_the_mean_and_the_rest_is_unexplained() -> None:
     assert split.clock_error_s == pytest.approx(0.004)
 
 
-def test_what_the_profiler_adds_to_kernels_is_no_rest() -> None:
-    # 10 us to each of the two kernels of a traced step, measured by itself.
+def test_what_the_profiler_adds_to_a_step_is_no_rest() -> None:
     whole = result(job("tp2", Arm.P2P), [[0.0099], [0.0099]])
-    ranks = tuple(replace(one, added_kernel_s=1e-5) for one in whole.ranks)
+    # The slowest rank's median of steps that were timed under the profiler.
+    under = ((0.00991, 0.00990, 0.0120), (0.00990, 0.00992, 0.0130))
+    ranks = tuple(
+        replace(one, under_profiler_s=times) for one, times in zip(whole.ranks, under, strict=True)
+    )
     (row,) = rows([replace(whole, ranks=ranks)])
     assert row.instrument_s == pytest.approx(2e-5)
     assert row.unexplained_s == pytest.approx(0.0099 - (0.010 - 2e-5))
     assert cells(row)[9:11] == ("20.0 us (+0.2%)", "-80.0 us (-0.8%)")
-    # Of a step that the host launches nothing is known.
-    half = (ranks[0], replace(ranks[1], added_kernel_s=None))
-    (row,) = rows([replace(whole, ranks=half)])
+    assert not any("longer under the profiler" in text for text in notes([row], [], []))
+    (row,) = rows([whole])
     assert row.instrument_s is None
     assert row.unexplained_s == pytest.approx(-0.0001)
+
+
+def test_a_step_that_the_profiler_slows_much_is_named() -> None:
+    whole = result(job("tp2", Arm.STAGED), [[0.0080], [0.0080]])
+    ranks = tuple(replace(one, under_profiler_s=(0.0100,)) for one in whole.ranks)
+    (row,) = rows([replace(whole, ranks=ranks)])
+    assert (
+        "tp2 staged, decode 4 after 16, takes 25% longer under the profiler: its parts are those "
+        "of the longer step." in notes([row], [], [])
+    )
 
 
 def test_bus_bandwidth_is_bytes_over_time_on_the_wire() -> None:

@@ -27,6 +27,8 @@ HEADER = (
     "bus",
 )
 NONE = "-"
+INSTRUMENT_SHOWN = 0.1
+"""Of a step: parts of a step that the profiler made longer by more are worth a sentence."""
 DRIFT_SHOWN = 0.05
 """A repeat that differs by more is worth a sentence: short tests differ by 5 to 10 %."""
 
@@ -105,8 +107,9 @@ def notes(
 ) -> Iterator[str]:
     """What stands out, one sentence each."""
     yield (
-        "Times of one step, mean over ranks. Instrument is what the profiler adds to its kernels, "
-        "measured by itself; unexplained is the plain step less the rest of the traced one."
+        "Times of one step, mean over ranks. Instrument is how much longer a step takes while the "
+        "profiler runs, timed without a trace; unexplained is the plain step less the rest of the "
+        "traced one."
     )
     if any(row.device is Device.CPU for row in rows):
         yield (
@@ -145,6 +148,12 @@ def _row_notes(row: Row) -> Iterator[str]:
         yield f"{words}, is launched call by call by the host: {row.eager_because}."
     if row.drift is not None and abs(row.drift) > DRIFT_SHOWN:
         yield f"{words}, drifted by {row.drift:+.1%} from the first repeat to the last."
+    if row.instrument_s is not None and row.instrument_s > INSTRUMENT_SHOWN * row.step_s:
+        longer = row.instrument_s / row.step_s
+        yield (
+            f"{words}, takes {longer:.0%} longer under the profiler: its parts are those of the "
+            "longer step."
+        )
     if row.alone is None and row.issued_bytes != row.crossing_bytes:
         yield (
             f"{words}, sent {row.issued_bytes:,} B a step, the crossings list "

@@ -4,9 +4,10 @@ Each has a run of its own, so that no instrument slows the steps whose time is t
 begin each run together.
 """
 
+import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,6 @@ import torch
 import torch.distributed as dist
 
 from linkbound.links.types import Launch
-from linkbound.profile.instrument import added_kernel_s, times_on_device
 from linkbound.profile.kineto import parse_kineto
 from linkbound.profile.network import Network
 from linkbound.profile.repeat import repeated
@@ -48,8 +48,17 @@ class Counts(NamedTuple):
     """How many steps of a point are run in each way."""
 
     plain: int
+    """One half before the traced ones, one after; half as many are timed under the profiler."""
     traced: int
     counted: int
+
+
+class Instrumented(NamedTuple):
+    """Steps that ran under an instrument."""
+
+    timeline: Timeline
+    times_s: Sequence[float]
+    """Of steps like those of the timeline and beside them; none where the instrument is ours."""
 
 
 def counts_of(job: Job, point: Point, length_s: float) -> Counts:
@@ -71,9 +80,6 @@ class Measurement:
         self._on_device = job.device is Device.CUDA
         self._metered = self._on_device and job.traced_steps > 0 and dist.is_initialized()
         self._meter = self._open_meter()
-        traced = self._on_device and job.traced_steps > 0
-        self._added_kernel_s = added_kernel_s() if traced else None
-        spent.part("profiler by itself")
 
     def of(self, point: Point, trace: Path) -> RankPoint:
         """Everything this rank says of `point`; `trace` is where the profiler may write."""
@@ -90,9 +96,9 @@ class Measurement:
         # On both sides of the traced steps: clocks that fall under load fall for all alike.
         times_s = self._plain(step, counts.plain - counts.plain // 2, settle)
         spent.part("plain")
-        timeline = None
+        traced = None
         if counts.traced:
-            timeline = self._instrumented(step, counts.traced, trace, settle)
+            traced = self._instrumented(step, counts, trace, settle)
             spent.part("trace read")
         times_s += self._plain(step, counts.plain // 2, settle)
         spent.part("plain again")
@@ -114,8 +120,8 @@ class Measurement:
             calls=step.calls,
             with_calls_s=with_calls_s,
             products_s=products_s,
-            timeline=timeline,
-            added_kernel_s=self._added_kernel_s if step.launch is Launch.GRAPH else None,
+            timeline=None if traced is None else traced.timeline,
+            under_profiler_s=() if traced is None else tuple(traced.times_s),
             traffic=traffic,
             traffic_steps=counts.counted,
             memory_bytes=torch.cuda.max_memory_allocated() if self._on_device else None,
@@ -150,23 +156,24 @@ class Measurement:
             step.run()
         step.reset()
 
-    def _instrumented(self, step: Step, count: int, trace: Path, settle: int) -> Timeline:
+    def _instrumented(self, step: Step, counts: Counts, trace: Path, settle: int) -> Instrumented:
         step.reset()
         self._together()
         if self._on_device:
-            return self._traced(step, count, trace, settle)
+            return self._traced(step, counts, trace, settle)
         ledger = self._network.exchange.ledger
         with ledger.timing():
-            for _ in range(count):
+            for _ in range(counts.traced):
                 with ledger.step():
                     step.run()
-        return ledger.timeline()
+        return Instrumented(ledger.timeline(), ())
 
-    def _traced(self, step: Step, count: int, path: Path, settle: int) -> Timeline:
-        """Kernels of `count` steps, after `settle` that no trace has and one that is not kept.
+    def _traced(self, step: Step, counts: Counts, path: Path, settle: int) -> Instrumented:
+        """Times of steps under the profiler that no trace has, and the kernels of others.
 
-        What follows the last step bounds it.
+        Those come after one that is not kept; what follows the last one bounds it.
         """
+        count = counts.traced
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         profiler = torch.profiler._KinetoProfile(activities=activities)
         # The GPU rests for as long as this takes: it loads the instrument.
@@ -174,6 +181,8 @@ class Measurement:
         self._spent.part("profiler's start")
         self._together()
         self._settle(step, settle)
+        times_s = times_on_device(step.run, counts.plain - counts.plain // 2)
+        step.reset()
         torch.cuda.synchronize()
         profiler.start_trace()
         with torch.profiler.record_function("warm-up"):
@@ -191,7 +200,7 @@ class Measurement:
         self._spent.part("trace written")
         (timeline,) = parse_kineto(path.read_bytes(), path.name, self.rank)
         path.unlink()
-        return within(timeline, count)
+        return Instrumented(within(timeline, count), times_s)
 
     def _calls_alone(self, step: Step, count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Seconds of a step's calls, each behind a product, and of the products; empty without any.
@@ -258,6 +267,17 @@ def within(timeline: Timeline, count: int) -> Timeline:
     start_s, end_s = steps[0].start_s, steps[-1].end_s
     ran = tuple(one for one in timeline.intervals if start_s <= one.start_s < end_s)
     return msgspec.structs.replace(timeline, steps=steps, intervals=ran)
+
+
+def times_on_device(run: Callable[[], None], count: int) -> list[float]:
+    """Event to event: all runs are enqueued before the first result is asked for."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events[0].record()
+    for event in events[1:]:
+        run()
+        event.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) * 1e-3 for start, end in itertools.pairwise(events)]
 
 
 def _times(run: Callable[[], None], count: int) -> list[float]:

@@ -92,7 +92,6 @@ def plan_shards(
             device=device,
             points=asked,
             steps=steps,
-            traced_steps=0,
             alone=stage * split.tp,
         )
         for split in dict.fromkeys(splits)

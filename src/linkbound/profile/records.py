@@ -76,7 +76,7 @@ def _outcome(result: JobResult, point: Point, log: str | None) -> Outcome:
             "calls": msgspec.to_builtins(ranks[0].calls),
             "with_calls_s": [one.with_calls_s for one in ranks],
             "products_s": [one.products_s for one in ranks],
-            "added_kernel_s": [one.added_kernel_s for one in ranks],
+            "under_profiler_s": [one.under_profiler_s for one in ranks],
             "traffic": msgspec.to_builtins(ranks[0].traffic),
             "traffic_steps": ranks[0].traffic_steps,
             "parameters": [one.parameters for one in ranks],

@@ -12,7 +12,7 @@ import msgspec
 from linkbound.evidence.stats import median
 from linkbound.links.types import Arm, Operation
 from linkbound.profile.control import Control, control_of, middle
-from linkbound.profile.decompose import Parts, align, by_step, decompose, mean_parts, wire_times
+from linkbound.profile.decompose import Parts, align, decompose, mean_parts, wire_times
 from linkbound.profile.launch import JobResult
 from linkbound.profile.moved import Moved, call_factor, moved
 from linkbound.profile.shards import calls_alone_s
@@ -57,8 +57,8 @@ class Row(Value, frozen=True, kw_only=True):
     parts: Parts | None
     """Mean over ranks, steps and repeats; None where nothing was traced."""
     instrument_s: float | None
-    """What the profiler adds to the kernels of a step, measured by itself, mean over ranks; None
-    where the host launched the step, and where nothing was traced."""
+    """How much longer a step takes while the profiler runs, timed without its trace; None where
+    nothing was timed so."""
     unexplained_s: float | None
     """`step_s` less the parts without the instrument's: what else the tracing changed."""
     clock_error_s: float | None
@@ -188,7 +188,7 @@ def repeat_of(ranks: Sequence[RankPoint], job: Job) -> Repeat:
         step_s=_middle(times_s),
         steps=len(times_s),
         parts=mean_parts(steps),
-        instrument_s=_instrument_s(ranks),
+        instrument_s=_instrument_s(ranks, times_s),
         control=control_of(ranks, steps, timelines, job),
         calls_s=calls_alone_s(
             [one.with_calls_s for one in ranks], [one.products_s for one in ranks]
@@ -198,15 +198,12 @@ def repeat_of(ranks: Sequence[RankPoint], job: Job) -> Repeat:
     )
 
 
-def _instrument_s(ranks: Sequence[RankPoint]) -> float | None:
-    """What the profiler adds to a traced step: to one kernel times the kernels, mean of ranks."""
-    added_s = []
-    for one in ranks:
-        if one.timeline is None or one.added_kernel_s is None:
-            return None
-        ran = [len(step) for step in by_step(one.timeline)]
-        added_s.append(one.added_kernel_s * sum(ran) / len(ran))
-    return math.fsum(added_s) / len(added_s)
+def _instrument_s(ranks: Sequence[RankPoint], plain_s: Sequence[float]) -> float | None:
+    """Median step under the profiler less the median plain one, each of its slowest rank."""
+    under_s = median(
+        [max(times) for times in zip(*(one.under_profiler_s for one in ranks), strict=True)]
+    )
+    return None if under_s is None else under_s - _middle(plain_s)
 
 
 def issued_bytes(ranks: Sequence[RankPoint], split: Split) -> int:

@@ -154,9 +154,9 @@ class RankPoint(Value, frozen=True, kw_only=True):
     repeated."""
     products_s: tuple[float, ...] = ()
     """Those products without the calls."""
-    added_kernel_s: float | None = None
-    """What the profiler adds to each kernel of a graph in this process; None of a step that the
-    host launches, and on a CPU."""
+    under_profiler_s: tuple[float, ...] = ()
+    """Steps timed as those of `times_s` are, while the profiler ran and before its trace began;
+    empty on a CPU."""
     timeline: Timeline | None = None
     traffic: Traffic | None = None
     """What the ports of all GPUs counted during `traffic_steps` steps; on rank 0 of a GPU job."""
