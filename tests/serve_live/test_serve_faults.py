@@ -2,17 +2,20 @@
 
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from serve_cases import asked, cell, client_limit, faulty_program, two_arms
 
 from linkbound.evidence import Failed, Measured, Skipped, Study
+from linkbound.serve import start as serve_start
 from linkbound.serve.compare_runs import rows_of
 from linkbound.serve.contenders import Contender
 from linkbound.serve.held import held_records
 from linkbound.serve.load_types import Arrival
 from linkbound.serve.process import Launch, ServerProcess, free_port
+from linkbound.serve.servers import Servers
 from linkbound.serve.serving import run_serving
 from linkbound.splits.types import Split
 
@@ -52,6 +55,27 @@ def test_slow_start_is_waited_for(tmp_path, program):
     (load,), (start,), _ = serve(tmp_path, asked(program, "slow-start"))
     assert isinstance(load.outcome, Measured)
     assert start.outcome.values["ready_s"] > 0.3
+
+
+def test_a_start_is_stamped_when_it_begins(tmp_path, program, monkeypatch):
+    ready = []
+
+    class Clock:
+        @staticmethod
+        def now(_):
+            return datetime(2026, 1, 1, hour=len(ready), tzinfo=UTC)
+
+    wait_ready = Servers.wait_ready
+
+    def waited(servers):
+        ready.append(servers)
+        return wait_ready(servers)
+
+    monkeypatch.setattr(serve_start, "datetime", Clock)
+    monkeypatch.setattr(Servers, "wait_ready", waited)
+    _, (start,), _ = serve(tmp_path, asked(program, "good"))
+    assert ready
+    assert start.started == "2026-01-01T00:00:00+00:00"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ class Start:
         self._say = say
         self._found: set[str] = set()
         self.servers = Servers(run, contender, folder)
+        self._started: str | None = None
         self.id = ""
         """Of its record, once it has begun."""
 
@@ -83,7 +84,8 @@ class Start:
 
     def start(self) -> None:
         """Start the processes, once; several starts then get ready at the same time."""
-        if not self.servers.processes:
+        if self._started is None:
+            self._started = datetime.now(UTC).isoformat(timespec="seconds")
             self._say(f"{self.contender.name}: starting {self._run.engine}")
             self.servers.start()
 
@@ -103,7 +105,7 @@ class Start:
                 method="linkbound.serve.process",
                 command=first.argv if first else (),
                 environment=first.told_environment() if first else {},
-                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                started=self._started,
                 duration_s=duration_s,
                 blobs=blobs,
                 machine=self._run.machine,

@@ -177,7 +177,7 @@ def _partial_switch(
             code="p2p-off-is-partial",
             level=Level.SEEN if certain else Level.SUSPECTED,
             severity=Severity.ERROR,
-            seen=f"NCCL_P2P_DISABLE is 1, but {'; '.join(seen)}",
+            seen=f"NCCL_P2P_DISABLE is 1, but {'; '.join(seen)}.",
             why="The variable governs NCCL alone; the engine's own kernels still write into the "
             "other GPU's memory, so this run is no measurement of the staged path.",
             remedy="Switch them off too: --disable-custom-all-reduce and the other settings that "
@@ -196,10 +196,14 @@ def _seen_beside_nccl(
     seen = []
     if own in (OwnReduce.LIVE, OwnReduce.LISTED):
         engine = next(log for log in engines if log.own_reduce is own)
-        seen.append(f"{engine.engine}: {engine.own_reduce_why}.")
+        seen.append(f"{engine.engine}: {engine.own_reduce_why}")
     # Channels over P2P explain the bytes by themselves: that is another finding.
     if _together(said) in (PathAnswer.STAGED, PathAnswer.UNKNOWN):
-        seen += [f"the counters: {one.why}" for one in facts if one.answer in _OVER_THE_LINK]
+        seen += [
+            f"the counters: {one.why.removesuffix('.')}"
+            for one in facts
+            if one.answer in _OVER_THE_LINK
+        ]
     return seen
 
 
