@@ -1,4 +1,4 @@
-"""NCCL's variable alone on a real vLLM: its logs and counters as `scripts/gpu partial` left them."""
+"""NCCL's variable alone on a real vLLM: logs and counters of `scripts/gpu partial`."""
 
 import gzip
 from pathlib import Path
