@@ -16,7 +16,7 @@ PREFILL = Point(phase=Phase.PREFILL, batch=8, tokens=1024)
 
 @pytest.mark.parametrize(
     ("length_s", "plain", "traced"),
-    [(0.0001, 4, 2), (0.24, 4, 2), (0.4, 2, 1), (0.96, 2, 1), (30.0, 2, 1)],
+    [(0.0001, 20, 3), (0.15, 6, 3), (0.24, 4, 2), (0.4, 2, 1), (0.96, 2, 1), (30.0, 2, 1)],
 )
 def test_a_long_prefill_is_run_less_often(length_s: float, plain: int, traced: int) -> None:
     assert counts_of(job("tp2"), PREFILL, length_s) == Counts(plain, traced, 1)

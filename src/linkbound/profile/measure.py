@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from linkbound.links.traffic import Traffic
 
 LEAST_PREFILLS = 2
-PREFILL_SHARE = 5
-PREFILLS_TRACED = 2
 PREFILLS_S = 1.0
 """Of all plain prefills of a point together: `LEAST_PREFILLS` of those that take longer."""
-SETTLE_S = 0.2
+SETTLE_S = {Phase.PREFILL: 0.4, Phase.DECODE: 0.1}
 """Of steps before any that count: a GPU that rested runs large products faster for some 40 ms
-(benchmarks/bench_rest.py), so that steps are compared only where all come after such a time."""
+(benchmarks/bench_rest.py), and its power takes longer to settle. Steps are compared only where all
+come after such a time; a decode step, which memory bounds, needs little of it."""
 TRACE_WARM_UPS = 1
 """Steps in a trace before those that count: the first one pays for its start."""
 CALLS_REPEATS = 20
@@ -66,8 +65,8 @@ def counts_of(job: Job, point: Point, length_s: float) -> Counts:
     if point.phase is Phase.DECODE:
         return Counts(job.steps, job.traced_steps, job.steps)
     fit = int(PREFILLS_S / length_s)
-    plain = max(LEAST_PREFILLS, min(job.steps // PREFILL_SHARE, fit))
-    traced = max(1, min(job.traced_steps, PREFILLS_TRACED, fit // 2)) if job.traced_steps else 0
+    plain = max(LEAST_PREFILLS, min(job.steps, fit))
+    traced = max(1, min(job.traced_steps, fit // 2)) if job.traced_steps else 0
     return Counts(plain, traced, 1)
 
 
@@ -92,7 +91,7 @@ class Measurement:
         spent.part("capture")
         length_s = self._length_s(step)
         counts = counts_of(job, point, length_s)
-        settle = settling(length_s)
+        settle = settling(point, length_s)
         # On both sides of the traced steps: clocks that fall under load fall for all alike.
         times_s = self._plain(step, counts.plain - counts.plain // 2, settle)
         spent.part("plain")
@@ -256,9 +255,9 @@ class Measurement:
             torch.cuda.synchronize()
 
 
-def settling(length_s: float) -> int:
+def settling(point: Point, length_s: float) -> int:
     """How many steps of this length settle a GPU: one at least."""
-    return max(1, math.ceil(SETTLE_S / length_s))
+    return max(1, math.ceil(SETTLE_S[point.phase] / length_s))
 
 
 def within(timeline: Timeline, count: int) -> Timeline:

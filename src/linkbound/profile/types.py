@@ -57,11 +57,9 @@ class Job(Value, frozen=True, kw_only=True):
     device: Device
     points: tuple[Point, ...]
     steps: int = 20
-    """Timed decode steps of a point; of a prefill a fifth as many if they fit into a second, at
-    least two."""
+    """Timed decode steps of a point; of a prefill as many as fit into a second, two at least."""
     traced_steps: int = 3
-    """Decode steps that are run once more under the instrument; of a prefill up to two, one of a
-    long one. 0 leaves out parts, counters and the calls alone."""
+    """Steps that are run once more under the instrument; of a long prefill one. 0 leaves out parts, counters and the calls alone."""
     chunk_tokens: int = CHUNK_TOKENS
     """Tokens of one prefill step: longer prompts come in chunks, short ones together."""
     micro_batches: int = 1
