@@ -59,7 +59,8 @@ class Job(Value, frozen=True, kw_only=True):
     steps: int = 20
     """Timed decode steps of a point; of a prefill as many as fit into a second, two at least."""
     traced_steps: int = 3
-    """Steps that are run once more under the instrument; of a long prefill one. 0 leaves out parts, counters and the calls alone."""
+    """Steps that are run once more under the instrument; of a long prefill one. 0 leaves
+    out parts, counters and the calls alone."""
     chunk_tokens: int = CHUNK_TOKENS
     """Tokens of one prefill step: longer prompts come in chunks, short ones together."""
     micro_batches: int = 1
