@@ -201,7 +201,9 @@ def test_a_child_of_two_ranks_leaves_every_point() -> None:
     assert result.findings == ()
     assert len(result.ranks) == 4
     for one in result.ranks:
-        assert len(one.times_s) == (4 if one.point.phase is Phase.DECODE else 2)
+        # Of a prefill as many as fit into a second: two at least.
+        least = 4 if one.point.phase is Phase.DECODE else 2
+        assert least <= len(one.times_s) <= 4
         assert one.timeline is not None
         assert len(one.timeline.steps) == 2
     assert {one.rank for one in result.ranks} == {0, 1}
