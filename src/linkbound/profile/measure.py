@@ -5,7 +5,6 @@ begin each run together.
 """
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
 LEAST_PREFILLS = 2
 PREFILLS_S = 1.0
 """Of all plain prefills of a point together: `LEAST_PREFILLS` of those that take longer."""
-SETTLE_S = {Phase.PREFILL: 0.4, Phase.DECODE: 0.1}
-"""Of steps before any that count: a GPU that rested runs large products faster for some 40 ms
-(benchmarks/bench_rest.py), and its power takes longer to settle. Steps are compared only where all
-come after such a time; a decode step, which memory bounds, needs little of it."""
-TRACE_WARM_UPS = 1
-"""Steps in a trace before those that count: the first one pays for its start."""
+REST_S = 0.1
+SETTLE_S = {Phase.PREFILL: 0.2, Phase.DECODE: 0.1}
+"""Of steps before any that count, after `REST_S` without any. The power of large products is
+controlled in a cycle that begins with the first of them: on an H200 a prefill of 24 ms takes 22.8
+at first, 24.0 from 0.2 to 0.75 s, 26.4 until 1 s. Steps are compared only in the same part of it. A
+decode step, which memory bounds, needs little of it."""
 CALLS_REPEATS = 20
 """At most as many as plain steps."""
-REST_S = 0.5
+IDLE_S = 0.5
 """Of idle traffic, once a child."""
 
 
@@ -83,9 +82,7 @@ class Measurement:
     def of(self, point: Point, trace: Path) -> RankPoint:
         """Everything this rank says of `point`; `trace` is where the profiler may write."""
         job, spent = self._job, self._spent
-        step = Step(
-            self._network, job, point, max(job.steps, job.traced_steps + TRACE_WARM_UPS + 1)
-        )
+        step = Step(self._network, job, point, max(job.steps, job.traced_steps + 2))
         spent.part("warm-up")
         step.capture()
         spent.part("capture")
@@ -140,12 +137,20 @@ class Measurement:
         return float(length.item())
 
     def _plain(self, step: Step, count: int, settle: int) -> list[float]:
-        step.reset()
-        self._together()
         if not self._on_device:
+            step.reset()
+            self._together()
             return _times(step.run, count)
+        self._rest(step)
         self._settle(step, settle)
         return times_on_device(step.run, count)
+
+    def _rest(self, step: Step) -> None:
+        """No GPU has anything to do for a moment; then all ranks begin together."""
+        step.reset()
+        self._together()
+        time.sleep(REST_S)
+        self._together()
 
     def _settle(self, step: Step, count: int) -> None:
         """Run `count` steps, all enqueued, and be back at the point's context."""
@@ -156,10 +161,10 @@ class Measurement:
         step.reset()
 
     def _instrumented(self, step: Step, counts: Counts, trace: Path, settle: int) -> Instrumented:
-        step.reset()
-        self._together()
         if self._on_device:
             return self._traced(step, counts, trace, settle)
+        step.reset()
+        self._together()
         ledger = self._network.exchange.ledger
         with ledger.timing():
             for _ in range(counts.traced):
@@ -170,28 +175,31 @@ class Measurement:
     def _traced(self, step: Step, counts: Counts, path: Path, settle: int) -> Instrumented:
         """Times of steps under the profiler that no trace has, and the kernels of others.
 
-        Those come after one that is not kept; what follows the last one bounds it.
+        Those come after some that are not kept; what follows the last one bounds it. A decode step
+        settles before its trace: so many would be a large one.
         """
         count = counts.traced
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         profiler = torch.profiler._KinetoProfile(activities=activities)
-        # The GPU rests for as long as this takes: it loads the instrument.
         profiler.prepare_trace()
         self._spent.part("profiler's start")
-        self._together()
+        self._rest(step)
         self._settle(step, settle)
         times_s = times_on_device(step.run, counts.plain - counts.plain // 2)
-        step.reset()
+        self._rest(step)
+        decode = step.point.phase is Phase.DECODE
+        self._settle(step, settle if decode else 0)
         torch.cuda.synchronize()
         profiler.start_trace()
         with torch.profiler.record_function("warm-up"):
-            for _ in range(TRACE_WARM_UPS):
+            # One at least: the first one pays for the start of the trace.
+            for _ in range(1 if decode else max(1, settle)):
                 step.run()
         for index in range(count):
             with torch.profiler.record_function(f"linkbound step {index}"):
                 step.run()
         with torch.profiler.record_function(f"linkbound step {count}"):
-            step.run() if step.point.phase is Phase.DECODE else step.reset()
+            step.run() if decode else step.reset()
         torch.cuda.synchronize()
         profiler.stop_trace()
         self._spent.part("traced")
@@ -229,7 +237,7 @@ class Measurement:
             from linkbound.links.live.meter import open_meter
 
             meter = open_meter()
-            meter.rest(REST_S)
+            meter.rest(IDLE_S)
         self._together()
         return meter
 
@@ -256,8 +264,8 @@ class Measurement:
 
 
 def settling(point: Point, length_s: float) -> int:
-    """How many steps of this length settle a GPU: one at least."""
-    return max(1, math.ceil(SETTLE_S[point.phase] / length_s))
+    """How many steps of this length settle a GPU; none of a long one, which settles it itself."""
+    return round(SETTLE_S[point.phase] / length_s)
 
 
 def within(timeline: Timeline, count: int) -> Timeline:
