@@ -7,7 +7,7 @@ pytest.importorskip("torch", reason="the extra torch is not installed")
 from msgspec.structs import replace
 from profile_results import DECODE, job
 
-from linkbound.profile.measure import Counts, counts_of, within
+from linkbound.profile.measure import Counts, counts_of, settling, within
 from linkbound.profile.types import Interval, KernelClass, Point, StepSpan, Timeline
 from linkbound.splits.types import Phase
 
@@ -24,6 +24,12 @@ def test_a_long_prefill_is_run_less_often(length_s: float, plain: int, traced: i
 
 def test_decode_steps_are_as_many_as_asked_for() -> None:
     assert counts_of(job("tp2"), DECODE, 2.0) == Counts(20, 3, 20)
+
+
+def test_every_point_settles_before_its_steps_count() -> None:
+    lengths_s = (0.001, 0.024, 0.19, 0.74, 30.0)
+    assert [settling(PREFILL, one) for one in lengths_s] == [200, 8, 1, 1, 1]
+    assert [settling(DECODE, one) for one in lengths_s] == [100, 4, 1, 1, 1]
 
 
 def test_without_a_trace_none_is_made() -> None:

@@ -192,8 +192,8 @@ class Measurement:
         torch.cuda.synchronize()
         profiler.start_trace()
         with torch.profiler.record_function("warm-up"):
-            # One at least: the first one pays for the start of the trace.
-            for _ in range(1 if decode else max(1, settle)):
+            # The first one pays for the start of the trace.
+            for _ in range(1 if decode else settle):
                 step.run()
         for index in range(count):
             with torch.profiler.record_function(f"linkbound step {index}"):
@@ -264,8 +264,8 @@ class Measurement:
 
 
 def settling(point: Point, length_s: float) -> int:
-    """How many steps of this length settle a GPU; none of a long one, which settles it itself."""
-    return round(SETTLE_S[point.phase] / length_s)
+    """How many steps of this length settle a GPU: one at least, which warms a trace up too."""
+    return max(1, round(SETTLE_S[point.phase] / length_s))
 
 
 def within(timeline: Timeline, count: int) -> Timeline:
