@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from linkbound.cli.freezing import check_freezing, freeze_option, frozen_option, keep_frozen
 from linkbound.cli.given import refuse_given
+from linkbound.cli.host_pace import fitted_host, refuse_same
 from linkbound.cli.options import (
     HELP,
     SHARE,
@@ -26,6 +28,7 @@ from linkbound.errors import UsageError
 
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
+    from linkbound.predict.simulate import HostPace
     from linkbound.serve.types import SchedulerRules
     from linkbound.study.simulating import Asked
     from linkbound.study.sources import Sources
@@ -37,7 +40,7 @@ _STATED = (
     *("cache_tokens", "min_gain"),
 )
 """What a measured cell states itself, or the simulation of one leaves as it is."""
-_PRICED = ("machine", "override", "sequences")
+_PRICED = ("machine", "override", "sequences", "pace_file")
 
 
 @click.command("simulate", context_settings=HELP)
@@ -77,6 +80,13 @@ _PRICED = ("machine", "override", "sequences")
     type=click.IntRange(1, 10**10),
     help="Of a replica, as the engine's log says [as `fit` counts].",
 )
+@click.option(
+    "--host-pace",
+    "pace_file",
+    type=click.Path(path_type=Path),
+    metavar="STUDY",
+    help="Launch as fast as the host of the loads that `serve` measured in this study.",
+)
 @override_option
 @min_gain_option("Least gain to keep a split.")
 @click.option(
@@ -96,6 +106,7 @@ def command(
     model: str,
     machine: str | None,
     override: tuple[str, ...],
+    pace_file: Path | None,
     measured: Path | None,
     freeze_file: Path | None,
     frozen_file: Path | None,
@@ -123,9 +134,13 @@ def command(
         )
         _score_frozen(path, model, frozen_file, measured, as_json)
         return
+    refuse_same(measured, pace_file)
     sources = read_machine_sources(machine)
     with open_study(path) as study:
         prepare_model(study, request(model, sources, overrides=to_overrides(override)))
+        host = fitted_host(study, sources, model, pace_file, asked["sequences"])
+        if measured is None:
+            wanted = msgspec.structs.replace(wanted, host=host)
         if measured is None and freeze_file is not None:
             from linkbound.study.freezing_loads import freeze_loads
 
@@ -134,22 +149,29 @@ def command(
         elif measured is None:
             _simulate(study, sources, model, wanted, as_json)
         else:
-            _score(study, sources, model, measured, asked["sequences"], as_json)
+            _score(study, sources, model, measured, asked["sequences"], host, as_json)
 
 
 def _simulate(
     study: "Study", sources: "Sources", model: str, wanted: "Asked", as_json: bool
 ) -> None:
+    from linkbound.report.host_pace import host_pace_lines
     from linkbound.report.simulations import render_simulations, render_simulations_json
     from linkbound.study.simulating import simulate_all
 
     found = simulate_all(study, sources.name, model, wanted)
     if as_json:
         click.echo(
-            render_simulations_json(found, sources.name, sources.recorded, model, wanted.engine)
+            render_simulations_json(
+                found, sources.name, sources.recorded, model, wanted.engine, wanted.host
+            )
         )
         return
-    head = [f"Simulated: {model} on {_where(sources)}.", *_rules_words(wanted)]
+    head = [
+        f"Simulated: {model} on {_where(sources)}.",
+        *_rules_words(wanted),
+        *host_pace_lines(wanted.host),
+    ]
     click.echo(render_simulations(found, head))
 
 
@@ -159,18 +181,23 @@ def _score(
     model: str,
     measured: Path,
     sequences: int | None,
+    host: "HostPace",
     as_json: bool,
 ) -> None:
     from linkbound.evidence.study import Study
+    from linkbound.report.host_pace import host_pace_lines
     from linkbound.report.load_score import render_load_score, render_load_score_json
     from linkbound.study.simulation_score import score_loads
 
     with Study.open(existing(measured)) as other:
-        found = score_loads(study, other, sources.name, model, sequences)
+        found = score_loads(study, other, sources.name, model, sequences, host)
     if as_json:
-        click.echo(render_load_score_json(found, sources.name, model))
+        click.echo(render_load_score_json(found, sources.name, model, host))
     else:
-        head = [f"Simulated: {model} on {_where(sources)}, beside the cells of {measured.name}."]
+        head = [
+            f"Simulated: {model} on {_where(sources)}, beside the cells of {measured.name}.",
+            *host_pace_lines(host),
+        ]
         click.echo(render_load_score(found, head))
 
 

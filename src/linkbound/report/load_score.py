@@ -5,7 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 from linkbound.predict.score_types import Timing
+from linkbound.predict.simulate import CALIBRATED, HostPace
 from linkbound.predict.simulate.score import LoadScore, LoadScoreRow
+from linkbound.report.host_pace import host_pace_document
 from linkbound.report.score_text import TIMING_WORDS
 from linkbound.report.table import render_table
 from linkbound.report.words import predicted
@@ -58,13 +60,16 @@ def _row(row: LoadScoreRow) -> tuple[str, ...]:
     )
 
 
-def render_load_score_json(score: LoadScore, machine: str, model: str) -> str:
+def render_load_score_json(
+    score: LoadScore, machine: str, model: str, host: HostPace = CALIBRATED
+) -> str:
     """One JSON document; times in seconds."""
     document = {
         "schema": SCHEMA,
         "version": VERSION,
         "machine": machine,
         "model": model,
+        **host_pace_document(host),
         **msgspec.to_builtins(score),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from linkbound.predict.simulate.types import Simulation
+from linkbound.predict.simulate.types import CALIBRATED, HostPace, Simulation
+from linkbound.report.host_pace import host_pace_document
 from linkbound.report.table import render_table
 from linkbound.report.types import CellShown, RateVerdict
 from linkbound.report.words import predicted, visible
@@ -129,7 +130,12 @@ def render_rate_verdicts(rates: Iterable[RateVerdict]) -> str:
 
 
 def render_simulations_json(
-    cells: Iterable[CellShown], machine: str, recorded: bool, model: str, engine: str
+    cells: Iterable[CellShown],
+    machine: str,
+    recorded: bool,
+    model: str,
+    engine: str,
+    host: HostPace = CALIBRATED,
 ) -> str:
     """One JSON document; times in seconds, a figure that so few requests do not have is absent."""
     document = {
@@ -139,6 +145,7 @@ def render_simulations_json(
         "recorded": recorded,
         "model": model,
         "engine": engine,
+        **host_pace_document(host),
         "cells": [_cell_document(shown) for shown in cells],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()

@@ -14,7 +14,15 @@ from linkbound.predict.calibrate import OBSERVATION_SPREAD
 from linkbound.predict.candidates import excluded_gpus
 from linkbound.predict.plans import candidate_splits
 from linkbound.predict.pricing import NoForecast
-from linkbound.predict.simulate import Balance, Cache, Scenario, Simulation, simulate
+from linkbound.predict.simulate import (
+    CALIBRATED,
+    Balance,
+    Cache,
+    HostPace,
+    Scenario,
+    Simulation,
+    simulate,
+)
 from linkbound.predict.simulate.play import longest
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Plan
@@ -59,9 +67,27 @@ class Asked(Value, frozen=True, kw_only=True):
     step_spread: float = STEP_SPREAD
     prefill: Split | None = None
     """Split of engines of their own that take the prompts."""
+    host: HostPace = CALIBRATED
+    """How the host that is simulated launches."""
     cache_tokens: int | None = None
     """Of one replica, as an engine's log says; None: as memory is counted."""
     min_gain: float = MIN_GAIN
+
+
+def scenarios_of(
+    study: Study, machine: str, model: str, asked: Asked
+) -> tuple[Engine, tuple[Scenario, ...]]:
+    """What `simulate_all` would play, and what it would price it with."""
+    held = read_machine_record(study, machine)
+    engine = engine_for(study, machine, read_shape(study, model)[1])
+    excluded = excluded_gpus(held.machine, read_access(study, held.name))
+    found = [
+        scenario
+        for cell in asked.cells
+        for scenario, holds in _scenarios(engine, held, excluded, asked, cell)
+        if holds.fits
+    ]
+    return engine, tuple(found)
 
 
 def simulate_all(study: Study, machine: str, model: str, asked: Asked) -> tuple[CellShown, ...]:
@@ -74,14 +100,14 @@ def simulate_all(study: Study, machine: str, model: str, asked: Asked) -> tuple[
     for cell in asked.cells:
         kept, skipped = [], []
         for scenario, holds in _scenarios(engine, held, excluded, asked, cell):
-            outcome, simulation = _outcome(engine, scenario, holds)
+            outcome, simulation = _outcome(engine, scenario, holds, asked.host)
             record = Record(
                 kind="predict.simulation",
                 subject=_subject(held.name, model, asked, scenario),
                 outcome=outcome,
                 method=METHOD,
                 machine=held.fingerprint.id,
-                parents=_parents(held, shape_record, engine, simulation),
+                parents=_parents(held, shape_record, engine, simulation, asked.host),
             )
             record_id = study.append(record)
             if simulation is None:
@@ -190,12 +216,14 @@ def _cache(holds: Fit, load: Load, asked: Asked) -> Cache:
     return Cache(blocks=blocks, block_tokens=block)
 
 
-def _outcome(engine: Engine, scenario: Scenario, holds: Fit) -> tuple[Outcome, Simulation | None]:
+def _outcome(
+    engine: Engine, scenario: Scenario, holds: Fit, host: HostPace
+) -> tuple[Outcome, Simulation | None]:
     if not holds.fits:
         text = f"{scenario.name}: {holds.reason}"
         return Skipped(reason=Reason(code="does-not-fit", text=text)), None
     try:
-        found = simulate(engine, scenario)
+        found = simulate(engine, scenario, host)
     except NoForecast as error:
         return Skipped(reason=Reason(code="no-curve", text=str(error))), None
     except UsageError as error:
@@ -254,7 +282,12 @@ def _verdict_record(
 
 
 def _parents(
-    held: MachineRead, shape: Record, engine: Engine, simulation: Simulation | None
+    held: MachineRead,
+    shape: Record,
+    engine: Engine,
+    simulation: Simulation | None,
+    host: HostPace,
 ) -> tuple[str, ...]:
     curves = () if simulation is None else simulation.curve_ids
-    return tuple(dict.fromkeys((held.record_id, shape.id, *engine.calibration.record_ids, *curves)))
+    constants = (*engine.calibration.record_ids, *host.record_ids)
+    return tuple(dict.fromkeys((held.record_id, shape.id, *constants, *curves)))

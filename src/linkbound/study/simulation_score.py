@@ -14,6 +14,7 @@ from linkbound.evidence.types import Derived, Measured, Record, canonical_json
 from linkbound.links import Arm
 from linkbound.predict.frozen import Frozen, not_yet, timing
 from linkbound.predict.score_types import FrozenSet
+from linkbound.predict.simulate import CALIBRATED, HostPace
 from linkbound.predict.simulate.score import (
     LoadScore,
     LoadScoreRow,
@@ -37,24 +38,30 @@ CellName = tuple[str, str, str, bytes]
 
 
 def score_loads(
-    study: Study, measured: Study, machine: str, model: str, sequences: int | None
+    study: Study,
+    measured: Study,
+    machine: str,
+    model: str,
+    sequences: int | None,
+    host: HostPace = CALIBRATED,
 ) -> LoadScore:
     """Every measured cell of `measured` beside its simulation, which `study` keeps.
 
-    Where cells of several models were measured, those of `model` alone.
+    Where cells of several models were measured, those of `model` alone. `host` is from other loads
+    than these, else what is compared was seen.
     """
-    groups = _cells(measured)
+    groups = cells_of(measured)
     models = {name[1] for name, _ in groups}
     rows: list[LoadScoreRow] = []
     skipped = []
     for name, records in groups:
-        problem = _problem(records)
+        problem = problem_of(records)
         if problem is None and len(models) > 1 and name[1] != model_label(model):
             problem = f"it is of {name[1]}."
         if problem is not None:
-            skipped.append(f"{_shown(records[0])}: {problem}")
+            skipped.append(f"{cell_words(records[0])}: {problem}")
             continue
-        (shown,) = simulate_all(study, machine, model, _asked(records[0], sequences))
+        (shown,) = simulate_all(study, machine, model, asked_of(records[0], sequences, host))
         skipped += shown.skipped
         # Only now what was measured is read.
         found = rows_of(records)
@@ -73,7 +80,7 @@ def score_loads(
     return score
 
 
-def _cells(measured: Study) -> list[tuple[CellName, list[Record]]]:
+def cells_of(measured: Study) -> list[tuple[CellName, list[Record]]]:
     """Measured cells with their repeats: of one engine, model, seed and machine.
 
     Raises UsageError where there is none.
@@ -90,7 +97,7 @@ def _cells(measured: Study) -> list[tuple[CellName, list[Record]]]:
     return [(name, records) for (name, _), records in groups.items()]
 
 
-def _shown(record: Record) -> str:
+def cell_words(record: Record) -> str:
     return f"{record.subject['contender']}, {cell_key(record.subject)}"
 
 
@@ -104,21 +111,21 @@ def score_frozen_loads(study: Study, measured: Study, frozen: Frozen) -> LoadSco
     rows: list[LoadScoreRow] = []
     skipped = []
     places = Places(measured, content.fingerprint)
-    for name, records in _cells(measured):
+    for name, records in cells_of(measured):
         kept = [record for record in records if isinstance(record.outcome, Measured)]
         found = fixed.get(name)
         if not kept:
-            skipped.append(f"{_shown(records[0])}: it was not measured.")
+            skipped.append(f"{cell_words(records[0])}: it was not measured.")
         elif found is None:
-            skipped.append(f"{_shown(records[0])}: no prediction of it was frozen.")
+            skipped.append(f"{cell_words(records[0])}: no prediction of it was frozen.")
         elif not places.holds(kept[0].machine, kept[0].subject["gpus"]):
-            skipped.append(f"{_shown(records[0])}: measured on machine {kept[0].machine}.")
+            skipped.append(f"{cell_words(records[0])}: measured on machine {kept[0].machine}.")
         else:
             started = [record.started for record in kept]
             first = None if None in started else min(one for one in started if one is not None)
             # One repeat whose time lies ahead leaves all of them without one.
             ahead = [(one, reason) for one in started if (reason := not_yet(one, now)) is not None]
-            skipped += [f"{_shown(records[0])}: {reason}" for _, reason in ahead[:1]]
+            skipped += [f"{cell_words(records[0])}: {reason}" for _, reason in ahead[:1]]
             when = timing(content.frozen, ahead[0][0] if ahead else first, now)
             rows += score_cell(rows_of(kept)[0], found.figures, when)
     score = LoadScore(
@@ -152,7 +159,7 @@ def _named(record: Record) -> CellName:
     )
 
 
-def _problem(records: Iterable[Record]) -> str | None:
+def problem_of(records: Iterable[Record]) -> str | None:
     """Why a cell cannot be simulated again; None where it can."""
     kept = list(records)
     subject = kept[0].subject
@@ -168,8 +175,8 @@ def _problem(records: Iterable[Record]) -> str | None:
     return None
 
 
-def _asked(record: Record, sequences: int | None) -> Asked:
-    """The cell of a record as it was asked."""
+def asked_of(record: Record, sequences: int | None, host: HostPace = CALIBRATED) -> Asked:
+    """The cell of a record as it was asked, on a host of this pace."""
     subject = record.subject
     rules = ENGINES[str(subject["engine"])].rules
     assert rules is not None
@@ -179,6 +186,7 @@ def _asked(record: Record, sequences: int | None) -> Asked:
         rules=as_served(rules, sequences),
         splits=(parse_split(str(subject["split"])),),
         arms=(Arm.P2P if arm is None else Arm(arm),),
+        host=host,
         cells=(
             Cell(
                 arrival=Arrival(subject["arrival"]),

@@ -3,6 +3,25 @@
 from linkbound.predict.simulate.batching import Cache
 from linkbound.predict.simulate.fleet import Balance
 from linkbound.predict.simulate.outlook import simulate
-from linkbound.predict.simulate.types import Outcome, Outlook, Scenario, Simulation
+from linkbound.predict.simulate.types import (
+    CALIBRATED,
+    FittedCell,
+    HostPace,
+    Outcome,
+    Outlook,
+    Scenario,
+    Simulation,
+)
 
-__all__ = ["Balance", "Cache", "Outcome", "Outlook", "Scenario", "Simulation", "simulate"]
+__all__ = [
+    "CALIBRATED",
+    "Balance",
+    "Cache",
+    "FittedCell",
+    "HostPace",
+    "Outcome",
+    "Outlook",
+    "Scenario",
+    "Simulation",
+    "simulate",
+]

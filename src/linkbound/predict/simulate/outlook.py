@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from linkbound.predict.calibration import Calibration, Constant
+from linkbound.predict.simulate.host_pace import launching
 from linkbound.predict.simulate.play import (
     Pick,
     Tables,
@@ -22,7 +22,14 @@ from linkbound.predict.simulate.summary import (
     samples_of,
     summarise,
 )
-from linkbound.predict.simulate.types import Outcome, Outlook, Scenario, Simulation
+from linkbound.predict.simulate.types import (
+    CALIBRATED,
+    HostPace,
+    Outcome,
+    Outlook,
+    Scenario,
+    Simulation,
+)
 from linkbound.predict.stated import StatedBook
 from linkbound.predict.steptime import Engine
 from linkbound.predict.types import Estimate
@@ -31,10 +38,6 @@ from linkbound.serve.load_types import Arrival
 # Requests of one load depend on each other through the queue, so that the order statistics of one
 # draw are too sure of themselves: others are drawn beside it.
 DRAWS = 5
-# Host launches had two paces in the one measured load, each for seconds, and the offline calls that
-# calibrate show the slower one (docs/simulation.md): steps may wait this share of what they are
-# predicted to wait for. It widens intervals and moves no value.
-QUICK_LAUNCH = 0.5
 # A full plan is watched for this many times the requests that it holds; of many replicas only for
 # so many, and twice what they hold.
 FULL_ROUNDS = 4
@@ -42,8 +45,12 @@ FULL_LEAST = 200
 FULL_MOST = 4000
 
 
-def simulate(engine: Engine, scenario: Scenario) -> Simulation:
-    """The figures of a plan under a load. Raises NoForecast and UsageError."""
+def simulate(calibrated: Engine, scenario: Scenario, host: HostPace = CALIBRATED) -> Simulation:
+    """The figures of a plan under a load. Raises NoForecast and UsageError.
+
+    `calibrated` launches as its constants say; `host` is how this host does.
+    """
+    engine = launching(calibrated, host.value)
     tables, seed = Tables(engine, scenario, likely), scenario.cell.seed
     outcome = _outcome(tables, seed)
     draws = [outcome, *(_outcome(tables, seed + number) for number in range(1, DRAWS))]
@@ -53,8 +60,12 @@ def simulate(engine: Engine, scenario: Scenario) -> Simulation:
 
     error = _gain_error(engine, scenario)
     by_steps, apart = ends((fastest, slowest)), ends((off_by(1 - error), off_by(1 + error)))
-    quick = figures_of(_outcome(Tables(_quick_to_launch(engine), scenario, likely), seed))
-    by_steps, apart = [*by_steps, quick], [*apart, quick]
+    paces = [
+        figures_of(_outcome(Tables(launching(calibrated, share), scenario, likely), seed))
+        for share in dict.fromkeys((host.low, host.high))
+        if share != host.value
+    ]
+    by_steps, apart = [*by_steps, *paces], [*apart, *paces]
     drawn = [figures_of(one) for one in draws]
     figures = {}
     for name, value in drawn[0].items():
@@ -73,7 +84,7 @@ def simulate(engine: Engine, scenario: Scenario) -> Simulation:
         figures=figures,
         uncrossed=_uncrossed(engine, scenario) if crosses(scenario) else None,
         capacity_per_s=_capacity(engine, scenario),
-        record_ids=engine.calibration.record_ids,
+        record_ids=(*engine.calibration.record_ids, *host.record_ids),
         curve_ids=curve_ids(engine, scenario),
     )
 
@@ -89,34 +100,6 @@ def _uncrossed(engine: Engine, scenario: Scenario) -> dict[str, float]:
     free = StatedBook(engine.book, latency_s=0.0, bytes_per_s=math.inf)
     tables = Tables(engine.with_book(free), scenario, likely)
     return figures_of(_outcome(tables, scenario.cell.seed))
-
-
-def _quick_to_launch(engine: Engine) -> Engine:
-    """The same engine on a host that launches in `QUICK_LAUNCH` of the time."""
-    return Engine(
-        engine.shape,
-        engine.book,
-        engine.rules,
-        _quick(engine.calibration),
-        work=engine.work,
-        others={model: _quick(one) for model, one in engine.paces.others.items()},
-    )
-
-
-def _quick(constants: Calibration) -> Calibration:
-    launches = ("host_step_s", "host_layer_s", "host_layer_split_s", "host_mixture_s")
-    quick = {name: _times(getattr(constants, name), QUICK_LAUNCH) for name in launches}
-    return msgspec.structs.replace(constants, **quick)
-
-
-def _times(constant: Constant, share: float) -> Constant:
-    found = constant.estimate
-    return msgspec.structs.replace(
-        constant,
-        estimate=Estimate(
-            value=found.value * share, low=found.low * share, high=found.high * share
-        ),
-    )
 
 
 def _gain_error(engine: Engine, scenario: Scenario) -> float:

@@ -43,6 +43,34 @@ class Scenario(Value, frozen=True, kw_only=True):
         return f"{self.plan.name} after {self.prefill.split.name}"
 
 
+class FittedCell(Value, frozen=True, kw_only=True):
+    """A measured load and the share of the host's calibrated launches that explains it."""
+
+    contender: str
+    cell: str
+    share: float
+
+
+class HostPace(Value, frozen=True, kw_only=True):
+    """How long the host takes for launches, as a share of what the constants say.
+
+    Without a fit it is 1, and as low as the quicker of the two paces that were seen
+    (docs/simulation.md): the calls that calibrate show the slower one.
+    """
+
+    value: float = 1.0
+    low: float = 0.5
+    high: float = 1.0
+    cells: tuple[FittedCell, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Measured cells that say nothing of the host, each with why."""
+    record_ids: tuple[str, ...] = ()
+
+
+CALIBRATED = HostPace()
+"""A host that nobody measured a load on."""
+
+
 class Outcome(Value, frozen=True, kw_only=True):
     """One play of a load; a time without any sample has n = 0 and no percentile.
 
@@ -73,11 +101,11 @@ class Outlook(Value, frozen=True, kw_only=True):
     """A simulated figure with what it may be off for each cause."""
 
     steps: Estimate
-    """Low and high: all steps at the low and at the high end of their intervals, or launched by a
-    quick host."""
+    """Low and high: all steps at the low and at the high end of their intervals, or launched at the
+    low and the high end of the host's pace."""
     apart: Estimate
     """Low and high: this plan's steps alone off by what a ratio of two plans may miss, or launched
-    by a quick host."""
+    at the ends of the host's pace."""
     draws: Estimate
     """Low and high: other draws of arrivals and steps, and the order statistics of this one."""
     drawn: tuple[float, ...]
