@@ -1,6 +1,7 @@
 """Loads measured on a host tell its pace, and the loads beside them come out nearer (E3).
 
-The lower rates of `served_h200_arms.jsonl` (test_study_served.py) set the pace, 40/s is compared.
+The lower rates of `served_h200_arms.jsonl` and of `served_h200_others.jsonl` (test_study_served.py)
+set the pace, 40/s is compared.
 """
 
 import json
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_study_served import ARMS, cells
+from test_study_served import ARMS, OTHERS, cells
 
 from linkbound.cli.main import run
 from linkbound.evidence.study import Study
@@ -31,12 +32,12 @@ def keep(path: Path, wanted: Callable[[str], bool], served: Path = ARMS) -> Path
     return path
 
 
-def low(path: Path) -> Path:
-    return keep(path / "low.linkbound", lambda cell: cell.startswith(("13/", "27/")))
+def low(path: Path, served: Path = ARMS) -> Path:
+    return keep(path / "low.linkbound", lambda cell: cell.startswith(("13/", "27/")), served)
 
 
-def high(path: Path) -> Path:
-    return keep(path / "high.linkbound", lambda cell: cell.startswith("40/"))
+def high(path: Path, served: Path = ARMS) -> Path:
+    return keep(path / "high.linkbound", lambda cell: cell.startswith("40/"), served)
 
 
 def test_lower_rates_bring_a_higher_one_nearer(tmp_path: Path, capsys: Any) -> None:
@@ -62,6 +63,22 @@ def test_lower_rates_bring_a_higher_one_nearer(tmp_path: Path, capsys: Any) -> N
         (kept,) = study.find("predict.host_pace")
         assert study.find("predict.simulation")[-1].parents.count(kept.id) == 1
         assert study.verify() == []
+
+
+def test_a_quick_host_is_seen_as_one(tmp_path: Path, capsys: Any) -> None:
+    words = [*SIMULATE, "--score", str(high(tmp_path, OTHERS)), "--json"]
+    assert run([*words, "--host-pace", str(low(tmp_path, OTHERS))]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["host_pace"]["value"] == pytest.approx(0.716, abs=0.01)
+    # As calibrated they are off by 1.01, 0.66 and 0.66.
+    found = errors(document)
+    for contender, error in (("tp2 p2p", 0.24), ("pp2 p2p", 0.16), ("pp2 staged", 0.15)):
+        assert found[contender] == pytest.approx(error, abs=0.01)
+    assert all(
+        row["predicted"]["low"] <= row["measured"] <= row["predicted"]["high"]
+        for row in document["rows"]
+        if "_per_s" not in row["figure"]
+    )
 
 
 def errors(document: Any) -> dict[str, float]:

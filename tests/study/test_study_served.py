@@ -6,7 +6,9 @@ of another machine, three cells, by `scripts/gpu alone`, 17:00 UTC, predicted be
 docs/frozen/llama-3.1-8b-served-one.json. A header a cell, then a row a request, seconds from the
 start of the schedule, rounded to 10 us; warm-up left out. `served_h200_arms.jsonl`: five contenders
 side by side on two H200, by `scripts/gpu serve`, 18:15 UTC, predicted before in
-llama-3.1-8b-served-3.json; rounded to 0.1 ms. No request failed, each had 512 and 64 tokens by the
+llama-3.1-8b-served-3.json; rounded to 0.1 ms. `served_h200_others.jsonl`: the same loads by
+`scripts/gpu serve_others`, 22:57 UTC, one GPU and stages in both arms, tp2 again, the host at its
+quicker pace; of the second repeat one cell. No request failed, each had 512 and 64 tokens by the
 server's own count.
 """
 
@@ -24,8 +26,9 @@ from linkbound.serve.latency import summarise
 from linkbound.serve.load_types import Chunk, Request
 from linkbound.serve.records import load_record
 
-PAIR, ONE, ARMS = (
-    Path(__file__).with_name(f"served_h200_{name}.jsonl") for name in ("pair", "one", "arms")
+PAIR, ONE, ARMS, OTHERS = (
+    Path(__file__).with_name(f"served_h200_{name}.jsonl")
+    for name in ("pair", "one", "arms", "others")
 )
 FROZEN = Path(__file__).parents[2] / "docs/frozen"
 POISSON, CLOSED = "30/s poisson", "64 at once"
@@ -189,3 +192,31 @@ def test_frozen_loads_of_every_arm(tmp_path: Path, capsys: Any) -> None:
     few = [row for row in document["rows"] if row["cell"].startswith(("13/s", "27/s", "64 at"))]
     assert few
     assert not any("p99" in row["figure"] for row in few), "p99 takes 1,000 requests"
+
+
+def test_the_same_loads_at_the_hosts_quicker_pace(tmp_path: Path, capsys: Any) -> None:
+    """What docs/simulation.md says of 40/s, and docs/serve.md of what was measured."""
+    path = tmp_path / "others.linkbound"
+    keep(path, OTHERS)
+    document = frozen_score(capsys, path, "3")
+    assert {row["timing"] for row in document["rows"]} == {"before"}
+    rows = {
+        (row["contender"], row["figure"]): row
+        for row in document["rows"]
+        if row["cell"].startswith("40/s")
+    }
+    for contender, tpot_ms, tpot_error, ttft_ms, ttft_error in (
+        ("tp2 p2p", 12.1, 1.01, 80.7, 0.39),
+        ("tp2 staged", 28.2, 0.12, 176, 0.27),
+        ("pp2 p2p", 13.7, 0.66, 69.8, 0.21),
+        ("pp2 staged", 14.6, 0.66, 75.4, 0.21),
+    ):
+        tpot, ttft = rows[contender, "tpot_p99_s"], rows[contender, "ttft_p99_s"]
+        assert 1e3 * tpot["measured"] == pytest.approx(tpot_ms, rel=0.01)
+        assert 1e3 * ttft["measured"] == pytest.approx(ttft_ms, rel=0.01)
+        assert tpot["error"] == pytest.approx(tpot_error, abs=0.01)
+        assert ttft["error"] == pytest.approx(ttft_error, abs=0.01)
+        for row in (tpot, ttft):
+            assert row["predicted"]["low"] <= row["measured"] <= row["predicted"]["high"]
+    # No contender on one GPU is in the set.
+    assert len(document["skipped"]) == 4
