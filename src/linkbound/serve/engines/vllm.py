@@ -111,7 +111,10 @@ def environment(plan: ServerPlan, switch: ArmSwitch) -> dict[str, str]:
 ENGINE = Engine(
     name="vllm",
     title="vLLM",
-    verified=("0.24.0 on H200: one GPU, tp2 in arms p2p, nccl and staged, pp2 in p2p, replicas",),
+    verified=(
+        "0.24.0 on H200: one GPU, tp2 in arms p2p, nccl and staged, pp2 in p2p and staged, "
+        "replicas",
+    ),
     launch=launch,
     health="/health",
     ready="/health answers 200; the port opens only after the model is loaded, 80 to 95 s for 8B",
