@@ -115,7 +115,33 @@ def test_a_study_without_such_a_load_is_refused(tmp_path: Path, capsys: Any) -> 
     assert run([*SIMULATE, *asked]) == 2
     said = capsys.readouterr().err
     assert "closed.linkbound holds no load of llama-3.1-8b from which the host's pace" in said
-    # Loads of another model say nothing of this one.
+    empty = tmp_path / "empty.linkbound"
+    with Study.open_or_create(empty):
+        pass
+    assert run([*SIMULATE, *asked[:-1], str(empty)]) == 2
+    assert "The host's pace follows from its cells." in capsys.readouterr().err
+    # Loads of another model say nothing of this one, nor those of the whole of its half.
+    half = ["--override", "num_hidden_layers=16", "--host-pace", str(low(tmp_path))]
+    assert run([*SIMULATE, *asked[:-2], *half]) == 2
+    assert "--host-pace" in capsys.readouterr().err
     other = ["simulate", "qwen3-32b", *SIMULATE[2:], "--split", "tp2", "--rate", "2"]
-    assert run([*other, "--host-pace", str(low(tmp_path))]) == 2
+    assert run([*other, "--host-pace", str(tmp_path / "low.linkbound")]) == 2
     assert "holds no load of qwen3-32b" in capsys.readouterr().err
+
+
+def test_a_frozen_load_names_the_pace_that_it_rests_on(tmp_path: Path) -> None:
+    frozen, own = tmp_path / "f.json", tmp_path / "own.linkbound"
+    asked = ["--split", "tp2", "--rate", "20", "--requests", "100", "-C", str(own)]
+    assert run([*SIMULATE, *asked, "--host-pace", str(low(tmp_path)), "--freeze", str(frozen)]) == 0
+    with Study.open(own) as study:
+        (pace,) = study.find("predict.host_pace")
+    assert pace.id in json.loads(frozen.read_text())["content"]["inputs"]
+
+
+def test_an_error_names_a_few_cells(tmp_path: Path, capsys: Any) -> None:
+    # What steps of another GPU take hides any launch of these loads.
+    elsewhere = ["simulate", "llama-3.1-8b", "--machine", "5060ti-pair", "--split", "tp2"]
+    assert run([*elsewhere, "--rate", "2", "--host-pace", str(low(tmp_path))]) == 2
+    said = capsys.readouterr().err
+    assert said.count("in, 64 out: ") == 3
+    assert "So are 7 more." in said

@@ -134,6 +134,12 @@ def command(
         )
         _score_frozen(path, model, frozen_file, measured, as_json)
         return
+    if pace_file is not None:
+        refuse_given(
+            ("override",),
+            "--host-pace is written",
+            why="The loads there are of the model as it is, by its name.",
+        )
     refuse_same(measured, pace_file)
     sources = read_machine_sources(machine)
     with open_study(path) as study:

@@ -90,8 +90,9 @@ def frozen_set(
     predictions: tuple[Prediction, ...] = (),
     loads: tuple[LoadPrediction, ...] = (),
     left_out: Iterable[str] = (),
+    also: tuple[str, ...] = (),
 ) -> Frozen:
-    """Predictions as they stand now, with what they rest on in the study."""
+    """Predictions as they stand now, with what they rest on in the study; `also` are more ids."""
     held = read_machine_record(study, machine)
     record, calibration = read_calibration(study, machine)
     curves = (one.id for kind in _INPUTS for one in study.find(kind, machine=machine))
@@ -105,7 +106,7 @@ def frozen_set(
             engine=VLLM.source,
             calibration=calibration,
             inputs=tuple(
-                dict.fromkeys((held.record_id, record.id, *record.parents, *curves, *shards))
+                dict.fromkeys((held.record_id, record.id, *record.parents, *curves, *shards, *also))
             ),
             predictions=predictions,
             loads=loads,

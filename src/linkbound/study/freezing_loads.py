@@ -22,6 +22,7 @@ def freeze_loads(study: Study, machine: str, model: str, asked: Asked) -> Frozen
         machine,
         loads=tuple(_prediction(model, asked, one) for shown in found for one in shown.simulations),
         left_out=[one for shown in found for one in shown.skipped],
+        also=asked.host.record_ids,
     )
 
 

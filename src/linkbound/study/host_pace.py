@@ -15,6 +15,8 @@ from linkbound.serve.load_types import Arrival
 from linkbound.study.simulating import scenarios_of
 from linkbound.study.simulation_score import asked_of, cell_words, cells_of, problem_of
 
+SHOWN = 3
+"""Cells that an error names with why they say nothing."""
 LEAST_FACTOR = 1.25
 """Either way, whatever the cells say: between neighbouring cells of one run it differed by so much
 in the median (docs/simulation.md)."""
@@ -31,7 +33,7 @@ def fit_host_pace(
     fitted: list[FittedCell] = []
     left_out: list[str] = []
     used: list[str] = []
-    for name, records in cells_of(measured):
+    for name, records in cells_of(measured, "The host's pace follows from its cells."):
         if name[1] != model_label(model) or records[0].subject["arrival"] == Arrival.CLOSED:
             # A full engine hides what its host does.
             continue
@@ -45,7 +47,8 @@ def fit_host_pace(
     if value is None:
         raise UsageError(
             f"{measured.path.name} holds no load of {model} from which the host's pace follows."
-            + "".join(f" {one}" for one in left_out),
+            + "".join(f" {one}" for one in left_out[:SHOWN])
+            + (f" So are {len(left_out) - SHOWN} more." if len(left_out) > SHOWN else ""),
             why="Steps beside whose launch nothing else takes longer tell how fast the host is.",
             hint="Measure some on two GPUs: linkbound serve MODEL --split tp2 --rate 4 -C FILE.",
         )
@@ -75,7 +78,7 @@ def _fit(
     (row,) = rows_of([one for one in records if isinstance(one.outcome, Measured)])
     figure = row.figures.get(FIGURE)
     if figure is None:
-        return "it has no time a token."
+        return "too few of its requests have a time a token."
     engine, scenarios = scenarios_of(study, machine, model, asked_of(records[0], sequences))
     if not scenarios:
         return "it does not fit the machine that is simulated."

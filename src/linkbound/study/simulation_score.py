@@ -80,10 +80,12 @@ def score_loads(
     return score
 
 
-def cells_of(measured: Study) -> list[tuple[CellName, list[Record]]]:
+def cells_of(
+    measured: Study, why: str = "Simulations are compared with its cells."
+) -> list[tuple[CellName, list[Record]]]:
     """Measured cells with their repeats: of one engine, model, seed and machine.
 
-    Raises UsageError where there is none.
+    Raises UsageError where there is none; `why` they are wanted.
     """
     groups: dict[tuple[CellName, str | None], list[Record]] = {}
     for record in measured.find("serve.load"):
@@ -91,7 +93,7 @@ def cells_of(measured: Study) -> list[tuple[CellName, list[Record]]]:
     if not groups:
         raise UsageError(
             f"{measured.path.name} holds no load that `serve` measured.",
-            why="Simulations are compared with its cells.",
+            why=why,
             hint="Measure some: linkbound serve MODEL --rate 4 -C FILE.",
         )
     return [(name, records) for (name, _), records in groups.items()]
