@@ -165,6 +165,10 @@ def test_shards_are_one_job_a_stage_over_a_grid() -> None:
     ]
     jobs = plan_shards(job("one").shape, [parse_split("tp2 pp3")], grid, Device.CUDA, steps=4)
     assert [one.alone for one in jobs] == [0, 2, 4]
+    assert {one.traced_steps for one in jobs} == {3}
+    # On a processor a trace would show as calls what stands for peers that are not there.
+    (alone,) = plan_shards(job("one").shape, [parse_split("tp2")], grid, Device.CPU, steps=4)
+    assert alone.traced_steps == 0
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from linkbound.links.types import Arm
 from linkbound.model.types import ModelShape
 from linkbound.profile.holding import hold
-from linkbound.profile.types import CHUNK_TOKENS, Delay, Device, Job, Point, chunks_of
+from linkbound.profile.types import (
+    CHUNK_TOKENS,
+    TRACED_STEPS,
+    Delay,
+    Device,
+    Job,
+    Point,
+    chunks_of,
+)
 from linkbound.splits.types import Phase, Split
 
 MOST_CHUNKS = 4
@@ -92,6 +100,8 @@ def plan_shards(
             device=device,
             points=asked,
             steps=steps,
+            # There a trace would show what stands for the missing peers as calls.
+            traced_steps=0 if device is Device.CPU else TRACED_STEPS,
             alone=stage * split.tp,
         )
         for split in dict.fromkeys(splits)

@@ -11,6 +11,7 @@ from linkbound.model.types import ModelShape
 from linkbound.splits.types import Phase, Split
 from linkbound.values import Value
 
+TRACED_STEPS = 3
 CHUNK_TOKENS = 8192
 """Of one prefill step: what vLLM takes by default on the recorded pair."""
 
@@ -58,7 +59,7 @@ class Job(Value, frozen=True, kw_only=True):
     points: tuple[Point, ...]
     steps: int = 20
     """Timed decode steps of a point; of a prefill as many as fit into a second, two at least."""
-    traced_steps: int = 3
+    traced_steps: int = TRACED_STEPS
     """Steps that are run once more under the instrument; of a long prefill one. 0 leaves
     out parts, counters and the calls alone."""
     chunk_tokens: int = CHUNK_TOKENS
