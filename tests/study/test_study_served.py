@@ -22,7 +22,7 @@ import pytest
 from linkbound.cli.main import run
 from linkbound.evidence.study import Study
 from linkbound.evidence.types import Derived, Fingerprint, Measured, Record
-from linkbound.serve.latency import summarise
+from linkbound.serve.latency import LoadSummary, summarise
 from linkbound.serve.load_types import Chunk, Request
 from linkbound.serve.records import load_record
 
@@ -94,6 +94,12 @@ def frozen_score(capsys: Any, path: Path, name: str = "one") -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+def ms(found: LoadSummary) -> tuple[float, ...]:
+    """TTFT p50, p99, TPOT p50, p99."""
+    kinds = (found.ttft_from_schedule_s, found.tpot_s)
+    return tuple(1e3 * (kind.at(share) or 0) for kind in kinds for share in (0.5, 0.99))
+
+
 def test_figures_are_those_of_the_run() -> None:
     """What `serve` printed of it, in ms from the schedule."""
     printed = {POISSON: (1810, 41.4, 102, 6.89, 14.7), CLOSED: (5170, 311, 528, 7.44, 11.3)}
@@ -101,12 +107,24 @@ def test_figures_are_those_of_the_run() -> None:
     for head, requests in cells():
         found = summarise(requests)
         assert (found.requests, found.failed, found.wrong_lengths) == (1000, 0, 0)
-        shown = (
-            found.output_tokens_per_s,
-            *(1e3 * (found.ttft_from_schedule_s.at(share) or 0) for share in (0.5, 0.99)),
-            *(1e3 * (found.tpot_s.at(share) or 0) for share in (0.5, 0.99)),
-        )
+        shown = (found.output_tokens_per_s, *ms(found))
         assert shown == pytest.approx(printed[head["subject"]["cell"]], rel=0.005)
+
+
+def test_figures_of_the_second_run_on_the_pair_are_those_of_the_run() -> None:
+    """What `serve` printed of 40/s."""
+    found = {
+        head["subject"]["contender"]: ms(summarise(requests))
+        for head, requests in cells(OTHERS)
+        if head["subject"]["cell"] == "40/s poisson"
+    }
+    assert found == {
+        "one GPU": pytest.approx((38.9, 85.6, 8.74, 14.6), rel=0.01),
+        "tp2 p2p": pytest.approx((35.3, 80.7, 6.69, 12.1), rel=0.01),
+        "tp2 staged": pytest.approx((76.0, 176, 18.1, 28.2), rel=0.01),
+        "pp2 p2p": pytest.approx((35.3, 69.8, 10.2, 13.7), rel=0.01),
+        "pp2 staged": pytest.approx((35.5, 75.4, 10.2, 14.6), rel=0.01),
+    }
 
 
 def test_a_full_engine_is_simulated_within_what_is_asked(tmp_path: Path, capsys: Any) -> None:
@@ -207,7 +225,7 @@ def test_the_same_loads_at_the_hosts_quicker_pace(tmp_path: Path, capsys: Any) -
     }
     for contender, tpot_ms, tpot_error, ttft_ms, ttft_error in (
         ("tp2 p2p", 12.1, 1.01, 80.7, 0.39),
-        ("tp2 staged", 28.2, 0.12, 176, 0.27),
+        ("tp2 staged", 28.2, 0.13, 176, 0.27),
         ("pp2 p2p", 13.7, 0.66, 69.8, 0.21),
         ("pp2 staged", 14.6, 0.66, 75.4, 0.21),
     ):
@@ -218,5 +236,18 @@ def test_the_same_loads_at_the_hosts_quicker_pace(tmp_path: Path, capsys: Any) -
         assert ttft["error"] == pytest.approx(ttft_error, abs=0.01)
         for row in (tpot, ttft):
             assert row["predicted"]["low"] <= row["measured"] <= row["predicted"]["high"]
+    for contender, error in (
+        ("tp2 p2p", 0.011),
+        ("tp2 staged", 0.006),
+        ("pp2 p2p", 0.131),
+        ("pp2 staged", 0.099),
+    ):
+        (full,) = (
+            row["error"]
+            for row in document["rows"]
+            if (row["contender"], row["figure"]) == (contender, "output_tokens_per_s")
+            and row["cell"].startswith("64 at")
+        )
+        assert full == pytest.approx(error, abs=0.002)
     # No contender on one GPU is in the set.
     assert len(document["skipped"]) == 4
