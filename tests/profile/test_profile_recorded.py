@@ -7,17 +7,24 @@ from typing import Any
 import msgspec
 import pytest
 
+from linkbound.evidence.stats import median
+from linkbound.evidence.study import Study
 from linkbound.evidence.types import Record
+from linkbound.model.read_model import read_model
+from linkbound.profile.shards import middle_step_s, shard_checks
 
-FILE = Path(__file__).with_name("recorded") / "h200-pair-2.jsonl"
+FOLDER = Path(__file__).with_name("recorded")
+DERIVED, RUNS = FOLDER / "h200-pair-2.jsonl", FOLDER / "h200-pair-2-runs.jsonl"
 DENSE, MIXTURE = "llama-3.1-8b", "qwen3-30b-a3b"
 LONG = 8192
 
 
+def decoded(path: Path) -> list[Record]:
+    return [msgspec.json.decode(line, type=Record) for line in path.read_bytes().splitlines()]
+
+
 def records(kind: str, model: str) -> list[Record]:
-    found = (
-        msgspec.json.decode(line, type=Record) for line in FILE.read_bytes().splitlines() if line
-    )
+    found = decoded(DERIVED)
     return [one for one in found if one.kind == kind and one.subject["model"] == model]
 
 
@@ -71,3 +78,76 @@ def test_stages_do_not_need_the_direct_link() -> None:
             point[values["arm"]] = values["step_s"]
     assert len(times) == 7
     assert all(one["p2p"] == pytest.approx(one["staged"], rel=0.01) for one in times.values())
+
+
+def run_of(split: str, arm: str | None, phase: str, batch: int) -> Record:
+    """The dense model's only run of a point."""
+    wanted = {"split": split, "arm": arm, "phase": phase, "batch": batch}
+    (found,) = (
+        one
+        for one in decoded(RUNS)
+        if one.kind == "profile.run" and wanted.items() <= one.subject.items()
+    )
+    return found
+
+
+def under_profiler_s(run: Record) -> list[float]:
+    """Steps under the profiler, each of its slowest rank."""
+    ranks = run.outcome.values["under_profiler_s"]  # type: ignore[union-attr]
+    return [max(times) for times in zip(*ranks, strict=True)]
+
+
+def test_dense_steps_and_the_instrument_come_from_the_times_of_every_step() -> None:
+    shares = {}
+    for values, _ in steps(DENSE):
+        point = values["split"], values["arm"], values["phase"], values["batch"]
+        run = run_of(*point)
+        step_s, under_s = middle_step_s([run]), median(under_profiler_s(run))
+        assert under_s is not None
+        assert step_s == pytest.approx(values["step_s"])
+        assert under_s - step_s == pytest.approx(values["instrument_s"])
+        shares[point] = (step_s - values["parts"]["step_s"] + under_s - step_s) / step_s
+    beyond = {point: share for point, share in shares.items() if abs(share) > 0.03}
+    assert beyond == {
+        ("one GPU", None, "prefill", 32): pytest.approx(-0.045, abs=0.0005),
+        ("tp2", "staged", "prefill", 1): pytest.approx(0.258, abs=0.0005),
+    }
+
+
+def test_dense_shards_are_put_together_again_from_their_steps(tmp_path: Path) -> None:
+    with Study.create(tmp_path / "dense.linkbound") as study:
+        study.append_many(decoded(RUNS))
+        (machine,) = {one.machine for one in study.records()}
+        found = shard_checks(study, read_model(DENSE), machine)
+    ratios = {(one.arm, one.point.phase.value, one.point.batch): one.ratio for one in found}
+    known = {
+        (one.subject["arm"], one.subject["phase"], one.subject["batch"]): one.outcome.values[
+            "ratio"
+        ]  # type: ignore[union-attr]
+        for one in records("profile.check", DENSE)
+    }
+    assert ratios == pytest.approx(known)
+    direct = [ratio for (arm, *_), ratio in ratios.items() if arm == "p2p"]
+    assert len(direct) == 5
+    assert all(abs(ratio - 1) < 0.05 for ratio in direct)
+
+
+def test_the_host_launches_a_staged_prompt_at_two_paces() -> None:
+    run = run_of("tp2", "staged", "prefill", 1)
+    under_s = under_profiler_s(run)
+    assert all(0.040 < one < 0.045 for one in under_s[:6])
+    assert all(one < 0.033 for one in under_s[-3:])
+    assert run.samples is not None
+    assert all(0.0323 < time_s < 0.0327 for _, _, time_s in run.samples.rows)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("model", "split"), [(DENSE, "tp2"), (MIXTURE, "tp2 ep2")])
+def test_a_shard_of_one_sequence_has_shorter_gaps_than_its_split(model: str, split: str) -> None:
+    gaps_s = {
+        (values["alone"], values["arm"]): values["parts"]["gap_s"]
+        for record in records("profile.parts", model)
+        for values in [record.outcome.values]  # type: ignore[union-attr]
+        if (values["split"], values["phase"], values["batch"]) == (split, "decode", 1)
+    }
+    # Less than a quarter: graphs of nearly as many kernels, at two paces.
+    assert gaps_s[0, None] < 0.25 * gaps_s[None, "p2p"]
