@@ -72,20 +72,24 @@ def test_what_the_profiler_adds_to_a_step_is_no_rest() -> None:
     assert row.instrument_s == pytest.approx(2e-5)
     assert row.unexplained_s == pytest.approx(0.0099 - (0.010 - 2e-5))
     assert cells(row)[9:11] == ("20.0 us (+0.2%)", "-80.0 us (-0.8%)")
-    assert not any("longer under the profiler" in text for text in notes([row], [], []))
+    assert not any("while it was traced:" in text for text in notes([row], [], []))
     (row,) = rows([whole])
     assert row.instrument_s is None
     assert row.unexplained_s == pytest.approx(-0.0001)
 
 
 def test_a_step_that_the_profiler_slows_much_is_named() -> None:
-    whole = result(job("tp2", Arm.STAGED), [[0.0080], [0.0080]])
-    ranks = tuple(replace(one, under_profiler_s=(0.0100,)) for one in whole.ranks)
-    (row,) = rows([replace(whole, ranks=ranks)])
+    # Its trace has 10 ms.
+    (row,) = rows([result(job("tp2", Arm.STAGED), [[0.0080], [0.0080]])])
     assert (
-        "tp2 staged, decode 4 after 16, takes 25% longer under the profiler: its parts are those "
+        "tp2 staged, decode 4 after 16, took 25% longer while it was traced: its parts are those "
         "of the longer step." in notes([row], [], [])
     )
+    # Where steps were slow under the profiler alone, the trace has none of it.
+    whole = result(job("tp2", Arm.STAGED), [[0.0099], [0.0099]])
+    ranks = tuple(replace(one, under_profiler_s=(0.0130,)) for one in whole.ranks)
+    (row,) = rows([replace(whole, ranks=ranks)])
+    assert not any("longer" in text and "traced:" in text for text in notes([row], [], []))
 
 
 def test_bus_bandwidth_is_bytes_over_time_on_the_wire() -> None:

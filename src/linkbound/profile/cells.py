@@ -28,7 +28,7 @@ HEADER = (
 )
 NONE = "-"
 INSTRUMENT_SHOWN = 0.1
-"""Of a step: parts of a step that the profiler made longer by more are worth a sentence."""
+"""Of a step: parts of one that took longer by more while it was traced are worth a sentence."""
 DRIFT_SHOWN = 0.05
 """A repeat that differs by more is worth a sentence: short tests differ by 5 to 10 %."""
 
@@ -148,10 +148,10 @@ def _row_notes(row: Row) -> Iterator[str]:
         yield f"{words}, is launched call by call by the host: {row.eager_because}."
     if row.drift is not None and abs(row.drift) > DRIFT_SHOWN:
         yield f"{words}, drifted by {row.drift:+.1%} from the first repeat to the last."
-    if row.instrument_s is not None and row.instrument_s > INSTRUMENT_SHOWN * row.step_s:
-        longer = row.instrument_s / row.step_s
+    longer = 0.0 if row.parts is None else row.parts.step_s / row.step_s - 1
+    if longer > INSTRUMENT_SHOWN:
         yield (
-            f"{words}, takes {longer:.0%} longer under the profiler: its parts are those of the "
+            f"{words}, took {longer:.0%} longer while it was traced: its parts are those of the "
             "longer step."
         )
     if row.alone is None and row.issued_bytes != row.crossing_bytes:

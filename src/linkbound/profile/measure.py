@@ -100,7 +100,8 @@ class Measurement:
         spent.part("plain again")
         # Of several chunks they are the calls of one, several times.
         one_chunk = chunks_of(point, job.chunk_tokens) == 1
-        alone = min(CALLS_REPEATS, counts.plain) if counts.traced and one_chunk else 0
+        calls = counts.traced and one_chunk and job.alone is None
+        alone = min(CALLS_REPEATS, counts.plain) if calls else 0
         if step.launch is Launch.GRAPH and goes_through_host(job):
             alone = 0
         with_calls_s, products_s = self._calls_alone(step, alone) if alone else ((), ())

@@ -29,7 +29,7 @@ from linkbound.profile.types import Point, RankPoint
 from linkbound.splits.types import Split
 
 METHOD = "linkbound reference runtime"
-METHOD_VERSION = 5
+METHOD_VERSION = 6
 CONTRADICTED = frozenset({"arm-contradicted", "counters-contradict-arm"})
 """Findings after which a time is not of the arm that it was asked for."""
 

@@ -64,7 +64,8 @@ def _grouped(study: Study, kind: str, shape: ModelShape, machine: str | None) ->
             and record.machine == machine
             and isinstance(record.outcome, Measured)
         ):
-            key = (*(subject[name] for name in _SAME), subject["arm"])
+            # Times of two methods are not compared.
+            key = (record.method_version, *(subject[name] for name in _SAME), subject["arm"])
             found.setdefault(key, []).append(record)
     return found
 
