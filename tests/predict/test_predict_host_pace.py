@@ -28,7 +28,6 @@ def test_a_host_of_a_known_pace_is_found(engine: Engine, share: float) -> None:
 
 def test_what_says_nothing_of_the_host_is_told(engine: Engine) -> None:
     asked = scenario(engine, TP2, cell(20, prompt=600))
-    assert fit_share(engine, asked, 1e-4) == "it was faster than steps that wait for no host."
     slow_s = 2 * measured_s(engine, MOST)
     assert (
         fit_share(engine, asked, slow_s)

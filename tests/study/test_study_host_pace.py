@@ -32,6 +32,24 @@ def keep(path: Path, wanted: Callable[[str], bool], served: Path = ARMS) -> Path
     return path
 
 
+def crafted(path: Path, *changes: dict[str, Any]) -> Path:
+    """13/s of tp2 p2p, and the same with other words or another machine."""
+    head, requests = next(one for one in cells(ARMS) if one[0]["subject"]["contender"] == "tp2 p2p")
+    values = msgspec.to_builtins(summarise(requests))
+    with Study.open_or_create(path) as study:
+        for change in ({}, *changes):
+            machine, more = change.pop("machine", None), change.pop("values", {})
+            study.append(
+                load_record(
+                    {**head["subject"], **change},
+                    Measured(values={**values, **more}),
+                    requests=requests,
+                    machine=machine,
+                )
+            )
+    return path
+
+
 def low(path: Path, served: Path = ARMS) -> Path:
     return keep(path / "low.linkbound", lambda cell: cell.startswith(("13/", "27/")), served)
 
@@ -144,4 +162,87 @@ def test_an_error_names_a_few_cells(tmp_path: Path, capsys: Any) -> None:
     assert run([*elsewhere, "--rate", "2", "--host-pace", str(low(tmp_path))]) == 2
     said = capsys.readouterr().err
     assert said.count("in, 64 out: ") == 3
-    assert "So are 7 more." in said
+    assert "7 more say nothing either." in said
+
+
+ASKED = ("--split", "tp2", "--rate", "20", "--requests", "100", "--json")
+
+
+def pace_of(capsys: Any, path: Path, *more: str) -> Any:
+    assert run([*SIMULATE, *ASKED, "--host-pace", str(path), *more]) == 0
+    return json.loads(capsys.readouterr().out)["host_pace"]
+
+
+def test_cells_that_cannot_be_used_are_named(tmp_path: Path, capsys: Any) -> None:
+    path = crafted(
+        tmp_path / "mixed.linkbound",
+        {"split": "tp8", "contender": "tp8 p2p", "gpus": 8},
+        {"split": "banana", "contender": "banana"},
+        {"engine": "sglang", "contender": "of another engine"},
+        {"model": "qwen3-32b", "contender": "of another model"},
+        {"arrival": "closed", "concurrency": 8, "rate_per_s": None, "contender": "full"},
+        {"contender": "failing", "seed": 7, "values": {"failed": 140}},
+    )
+    pace = pace_of(capsys, path)
+    assert [one["contender"] for one in pace["cells"]] == ["tp2 p2p"]
+    left = dict(one.split(", ", 1) for one in pace["left_out"])
+    for contender, words in (
+        ("tp8 p2p", "tp8 needs 8 GPUs"),
+        ("banana", "banana"),
+        ("of another engine", "it is of sglang."),
+        ("of another model", "it is of qwen3-32b."),
+        ("full", "a full engine hides what its host does."),
+        ("failing", "140 of its requests failed."),
+    ):
+        assert words in left[contender]
+
+
+def test_what_is_asked_of_a_plan_changes_no_host(tmp_path: Path, capsys: Any) -> None:
+    path = low(tmp_path)
+    assert pace_of(capsys, path) == pace_of(capsys, path, "--sequences", "4")
+
+
+def test_a_load_at_the_floor_says_how_slow_the_host_can_be(tmp_path: Path, capsys: Any) -> None:
+    """tp2 staged at 13/s was as fast as steps that wait for no host; others say about the same."""
+    path = keep(
+        tmp_path / "quick.linkbound",
+        lambda cell: cell.startswith("13/"),
+        OTHERS,
+    )
+    shares = {one["contender"]: one["share"] for one in pace_of(capsys, path)["cells"]}
+    assert 0.5 < shares["tp2 staged"] < 0.7
+    assert 0.3 < shares["tp2 p2p"] < 0.45
+
+
+def test_loads_of_several_machines_have_no_one_pace(tmp_path: Path, capsys: Any) -> None:
+    two = crafted(
+        tmp_path / "two.linkbound", {"machine": "a" * 16, "seed": 7}, {"machine": "b" * 16}
+    )
+    assert run([*SIMULATE, *ASKED, "--host-pace", str(two)]) == 2
+    assert f"loads of 2 machines: {'a' * 16}, {'b' * 16}" in capsys.readouterr().err
+    one = crafted(tmp_path / "one.linkbound", {"machine": "a" * 16, "seed": 7})
+    assert pace_of(capsys, one)["elsewhere"] == "a" * 16
+    assert run([*SIMULATE, *ASKED[:-1], "--host-pace", str(one)]) == 0
+    assert "which is not the one simulated" in capsys.readouterr().out
+
+
+def test_a_copy_is_the_same_load(tmp_path: Path, capsys: Any) -> None:
+    path = low(tmp_path)
+    copy = tmp_path / "copy.linkbound"
+    copy.write_bytes(path.read_bytes())
+    assert run([*SIMULATE, "--score", str(copy), "--host-pace", str(path)]) == 2
+    assert "holds loads that --host-pace" in capsys.readouterr().err
+
+
+def test_a_pace_leads_back_to_its_loads(tmp_path: Path) -> None:
+    path = low(tmp_path)
+    asked = [*SIMULATE, *ASKED, "--host-pace", str(path), "-C", str(path)]
+    assert run(asked) == 0
+    with Study.open(path) as study:
+        (pace,) = study.find("predict.host_pace")
+        loads = {one.id for one in study.find("serve.load")}
+        used = [one for cell in pace.outcome.values["pace"]["cells"] for one in cell["record_ids"]]  # type: ignore[union-attr]
+        assert len(used) == 8
+        assert set(used) <= loads & set(pace.parents)
+        assert pace.machine is not None
+        assert study.verify() == []

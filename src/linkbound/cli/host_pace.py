@@ -9,29 +9,23 @@ from linkbound.errors import UsageError
 if TYPE_CHECKING:
     from linkbound.evidence.study import Study
     from linkbound.predict.simulate import HostPace
-    from linkbound.study.sources import Sources
-
-
-def refuse_same(measured: Path | None, pace_file: Path | None) -> None:
-    """Raises UsageError where a load would be compared with what was fitted to it."""
-    if measured is not None and pace_file is not None and measured.resolve() == pace_file.resolve():
-        raise UsageError(
-            f"--score and --host-pace both name {measured}.",
-            why="The pace would be fitted to the loads that it is then compared with.",
-            hint="Measure other rates into a file of their own, and give that to --host-pace.",
-        )
 
 
 def fitted_host(
     study: "Study",
-    sources: "Sources",
+    machine: str,
     model: str,
     pace_file: Path | None,
+    *,
+    engine: str | None,
+    measured: Path | None,
     sequences: int | None,
 ) -> "HostPace":
     """The pace of the loads in `pace_file`; as the constants say where none is given.
 
-    Raises UsageError where no load there tells it.
+    `engine` is whose loads count, None all; `measured` holds loads that are compared with it, by
+    servers that held `sequences` at once. Raises UsageError where no load tells the pace, and where
+    one of `measured` does.
     """
     from linkbound.evidence.study import Study
     from linkbound.predict.simulate import CALIBRATED
@@ -39,7 +33,28 @@ def fitted_host(
 
     if pace_file is None:
         return CALIBRATED
+
+    def fit(loads: "Study") -> "HostPace":
+        return fit_host_pace(study, loads, machine, model, engine=engine, sequences=sequences)
+
     if study.path.resolve() == existing(pace_file).resolve():
-        return fit_host_pace(study, study, sources.name, model, sequences)
-    with Study.open(pace_file) as other:
-        return fit_host_pace(study, other, sources.name, model, sequences)
+        host = fit(study)
+    else:
+        with Study.open(pace_file) as other:
+            host = fit(other)
+    if measured is not None:
+        _refuse_same(host, measured, pace_file)
+    return host
+
+
+def _refuse_same(host: "HostPace", measured: Path, pace_file: Path) -> None:
+    """Raises UsageError where a load would be compared with what was fitted to it."""
+    from linkbound.evidence.study import Study
+
+    with Study.open(existing(measured)) as compared:
+        if any(compared.has(one) for cell in host.cells for one in cell.record_ids):
+            raise UsageError(
+                f"--score {measured} holds loads that --host-pace {pace_file} rests on.",
+                why="The pace would be fitted to the loads that it is then compared with.",
+                hint="Measure other rates into a file of their own, and give that to --host-pace.",
+            )

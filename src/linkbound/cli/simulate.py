@@ -8,7 +8,7 @@ import msgspec
 
 from linkbound.cli.freezing import check_freezing, freeze_option, frozen_option, keep_frozen
 from linkbound.cli.given import refuse_given
-from linkbound.cli.host_pace import fitted_host, refuse_same
+from linkbound.cli.host_pace import fitted_host
 from linkbound.cli.options import (
     HELP,
     SHARE,
@@ -140,17 +140,28 @@ def command(
             "--host-pace is written",
             why="The loads there are of the model as it is, by its name.",
         )
-    refuse_same(measured, pace_file)
     sources = read_machine_sources(machine)
     with open_study(path) as study:
         prepare_model(study, request(model, sources, overrides=to_overrides(override)))
-        host = fitted_host(study, sources, model, pace_file, asked["sequences"])
+        host = fitted_host(
+            study,
+            sources.name,
+            model,
+            pace_file,
+            # What is asked of a plan says nothing of the servers that were measured before.
+            engine=asked["engine_name"] if measured is None else None,
+            measured=measured,
+            sequences=None if measured is None else asked["sequences"],
+        )
         if measured is None:
             wanted = msgspec.structs.replace(wanted, host=host)
         if measured is None and freeze_file is not None:
+            from linkbound.report.host_pace import host_pace_lines
             from linkbound.study.freezing_loads import freeze_loads
 
             frozen = freeze_loads(study, sources.name, model, wanted)
+            if not as_json:
+                click.echo("\n".join(host_pace_lines(host)), nl=bool(host.cells))
             keep_frozen(study, frozen, freeze_file, as_json)
         elif measured is None:
             _simulate(study, sources, model, wanted, as_json)

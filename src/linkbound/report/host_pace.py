@@ -19,6 +19,8 @@ def host_pace_lines(host: HostPace) -> Iterator[str]:
         f"The host launches in ~{value} ({low}-{high}) of the time that the constants say, from "
         f"{cells}."
     )
+    if host.elsewhere is not None:
+        yield f"They were measured on machine {host.elsewhere}, which is not the one simulated."
     for one in host.left_out:
         yield f"Not used for it: {one}"
 

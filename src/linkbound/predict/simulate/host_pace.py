@@ -18,7 +18,9 @@ from linkbound.predict.types import Estimate
 FIGURE = "tpot_p50_s"
 """What is fitted: half of all requests, however long the queue's tail is."""
 LEAST, MOST = 0.25, 2.0
-"""Shares that are tried. No host was seen at half or twice as far from 1."""
+"""Shares that are tried: half of the quickest pace and twice the slowest that were assumed."""
+FLOOR = 1.01
+"""Times the figure at `LEAST`: what is no longer than this waits for no host."""
 LEAST_EFFECT = 1.1
 """By how much the figure must grow between `LEAST` and 1 to say anything of the host."""
 _HALVINGS = 10
@@ -58,29 +60,30 @@ def _times(constant: Constant, share: float) -> Constant:
 def fit_share(engine: Engine, scenario: Scenario, measured_s: float) -> float | str:
     """The share at which this load's median time a token is `measured_s`, or why none is found.
 
-    Raises NoForecast and UsageError.
+    Of a load that waits for no host it is the slowest pace of which that is true. Raises NoForecast
+    and UsageError.
     """
 
-    def simulated_s(share: float) -> float:
+    def simulated_s(share: float) -> float | None:
         tables = Tables(launching(engine, share), scenario, likely)
         fleet, requests = play(tables, scenario.cell.seed)
-        return figures_of(summarise(fleet, requests, None))[FIGURE]
+        return figures_of(summarise(fleet, requests, None)).get(FIGURE)
 
-    low, high = LEAST, MOST
-    quickest_s = simulated_s(low)
-    if simulated_s(1.0) < LEAST_EFFECT * quickest_s:
+    quickest_s, calibrated_s, slowest_s = map(simulated_s, (LEAST, 1.0, MOST))
+    if quickest_s is None or calibrated_s is None or slowest_s is None:
+        return "too few of its requests have a time a token."
+    if calibrated_s < LEAST_EFFECT * quickest_s:
         return "its steps hardly wait for the host."
-    if measured_s <= quickest_s:
-        return "it was faster than steps that wait for no host."
-    if measured_s >= simulated_s(high):
+    if measured_s >= slowest_s:
         return f"a host {MOST:g} times as slow as calibrated does not explain it."
-    return _where(simulated_s, measured_s, low, high)
+    return _where(simulated_s, max(measured_s, FLOOR * quickest_s), LEAST, MOST)
 
 
-def _where(found: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+def _where(found: Callable[[float], float | None], wanted: float, low: float, high: float) -> float:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if found(middle) < wanted:
+        figure = found(middle)
+        if figure is not None and figure < wanted:
             low = middle
         else:
             high = middle

@@ -49,6 +49,8 @@ class FittedCell(Value, frozen=True, kw_only=True):
     contender: str
     cell: str
     share: float
+    record_ids: tuple[str, ...] = ()
+    """Of the measured cell, a repeat each."""
 
 
 class HostPace(Value, frozen=True, kw_only=True):
@@ -64,6 +66,8 @@ class HostPace(Value, frozen=True, kw_only=True):
     cells: tuple[FittedCell, ...] = ()
     left_out: tuple[str, ...] = ()
     """Measured cells that say nothing of the host, each with why."""
+    elsewhere: str | None = None
+    """Machine of the loads where it is not the one that is simulated."""
     record_ids: tuple[str, ...] = ()
 
 
