@@ -160,8 +160,8 @@ def command(
             from linkbound.study.freezing_loads import freeze_loads
 
             frozen = freeze_loads(study, sources.name, model, wanted)
-            if not as_json:
-                click.echo("\n".join(host_pace_lines(host)), nl=bool(host.cells))
+            if host.cells and not as_json:
+                click.echo("\n".join(host_pace_lines(host)))
             keep_frozen(study, frozen, freeze_file, as_json)
         elif measured is None:
             _simulate(study, sources, model, wanted, as_json)
